@@ -1,0 +1,2 @@
+//! The `airlock` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Airlock's policy language.

@@ -1,0 +1,1 @@
+//! Control groups: layout, creation, limits, device filter, statistics, kill and removal.

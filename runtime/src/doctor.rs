@@ -1,0 +1,1 @@
+//! What this host can enforce, with a remedy for each lack.
