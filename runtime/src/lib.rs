@@ -3,9 +3,25 @@
 //! The data flow is `Spec` → plan → `Plan` → launch → `EndReport`.
 //! Everything up to the plan is pure; only `launch` and the mechanism modules touch the kernel.
 
+mod capabilities;
 pub mod cgroups;
 pub mod doctor;
+pub mod host;
+mod idmap;
+pub mod ids;
+mod init;
+pub mod landlock;
+pub mod launch;
+pub mod monitor;
+mod mounts;
+mod network;
+pub mod plan;
+pub mod report;
 pub mod seccomp;
 pub mod spec;
+pub mod state;
+mod sys;
+mod terminal;
+mod verify;
 
 pub use spec::Spec;

@@ -1,0 +1,281 @@
+//! The child side: the sandbox's init performs its steps, proves what only it can prove, and waits.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Gid, Signal, Uid};
+
+use super::message::{Channel, FromInit, Probe, StepFailure, ToInit};
+use crate::mounts::{self, Mounts};
+use crate::plan::{Action, Limit, MountId, Namespace, Owner, Plan};
+use crate::seccomp::{self, Program, SeccompData, Verdict};
+use crate::{capabilities, init, landlock, network, sys};
+
+/// What init inherits from the monitor.
+pub(crate) struct Inherited {
+    pub(crate) channel: Channel,
+    /// Descriptors for the payload and the numbers that they get.
+    pub(crate) pass: Vec<(OwnedFd, i32)>,
+    /// Held so that the id range is not given away while anything of the sandbox lives.
+    pub(crate) range: Option<OwnedFd>,
+    /// Fixed filter of init itself.
+    pub(crate) own_filter: Program,
+}
+
+struct Child<'a> {
+    plan: &'a Plan,
+    channel: &'a Channel,
+    mounts: Mounts,
+    /// The mount that was last moved onto `/`.
+    root: Option<MountId>,
+    /// The host's `/`, kept until Landlock has been proven on it.
+    outside: Option<OwnedFd>,
+    terminal: Option<OwnedFd>,
+    owner: Owner,
+    probes: Vec<Probe>,
+}
+
+/// Builds the sandbox from inside and becomes its init. Never returns.
+pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
+    let Inherited { channel, pass, range, own_filter } = inherited;
+    let mut child = Child {
+        plan,
+        channel: &channel,
+        mounts: Mounts::default(),
+        root: None,
+        outside: None,
+        terminal: None,
+        owner: Owner { uid: 0, gid: 0 },
+        probes: Vec::new(),
+    };
+    match child.expect(|message| matches!(message, ToInit::Mapped)) {
+        Ok(_) => {}
+        Err(_) => sys::exit_now(1),
+    }
+    for (index, step) in plan.child.iter().enumerate() {
+        if let Err(error) = child.perform(&step.action) {
+            let errno = error.raw_os_error();
+            let failure = StepFailure { index, errno, message: error.to_string() };
+            // The monitor is gone or will read this; either way the sandbox ends here.
+            let _ = channel.send(&FromInit::Failed(failure), &[]);
+            sys::exit_now(1);
+        }
+    }
+    let probes = std::mem::take(&mut child.probes);
+    let terminal = child.terminal.take();
+    drop(child);
+    let ready = channel.send(&FromInit::Ready(probes), &[]).and_then(|()| channel.receive::<ToInit>());
+    match ready {
+        Ok(Some((ToInit::Release, _))) => init::run(&plan.payload, channel, pass, terminal, range, &own_filter),
+        _ => sys::exit_now(1),
+    }
+}
+
+impl Child<'_> {
+    fn expect(&self, wanted: impl Fn(&ToInit) -> bool) -> io::Result<(ToInit, Vec<OwnedFd>)> {
+        match self.channel.receive::<ToInit>()? {
+            Some((message, fds)) if wanted(&message) => Ok((message, fds)),
+            Some((message, _)) => Err(io::Error::other(format!("unexpected message {message:?}"))),
+            None => Err(io::Error::other("the monitor is gone")),
+        }
+    }
+
+    fn perform(&mut self, action: &Action) -> io::Result<()> {
+        match action {
+            Action::BecomeRoot => {
+                self.owner = Owner { uid: 0, gid: 0 };
+                set_ids(0, 0, Some(&[]))
+            }
+            Action::NewSession => {
+                rustix::process::setsid()?;
+                sys::new_session_keyring()
+            }
+            Action::PrivateMounts => {
+                self.outside = Some(rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+                mounts::make_private()
+            }
+            Action::Unshare { namespaces } => unshare(namespaces),
+            Action::LoopbackUp => network::loopback_up(),
+            Action::NewProc { mount } => {
+                let fd = mounts::proc().map_err(too_revealing)?;
+                self.keep(*mount, fd)
+            }
+            Action::NewDevpts { mount } => self.keep(*mount, mounts::devpts()?),
+            Action::NewOverlay { mount, lower, upper, name, flags } => {
+                let scratch = self.root()?;
+                let upper = upper.map(|upper| (upper, name.as_str()));
+                let fd = mounts::overlay(scratch, lower, upper, *flags)?;
+                self.keep(*mount, fd)
+            }
+            Action::Receive { mounts } => self.receive(mounts),
+            Action::AttachRoot { mount } => {
+                mounts::attach_root(self.mounts.get(*mount)?)?;
+                self.root = Some(*mount);
+                Ok(())
+            }
+            Action::Attach { mount, target } => mounts::attach(self.root()?, self.mounts.get(*mount)?, target),
+            Action::Pivot => mounts::pivot(self.root()?),
+            Action::Mask { paths } => mounts::mask(paths, self.owner),
+            Action::ReadOnly { paths } => mounts::read_only(paths),
+            Action::OpenTerminal => self.open_terminal(),
+            Action::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
+            Action::ForbidUserNamespaces => fs::write("/proc/sys/user/max_user_namespaces", "0"),
+            Action::Limits { limits } => limits.iter().try_for_each(limit),
+            Action::DropBounding { keep, last } => capabilities::drop_bounding(keep, *last),
+            Action::SetIds { uid, gid, groups } => {
+                rustix::thread::set_keep_capabilities(true)?;
+                set_ids(*uid, *gid, groups.as_deref())
+            }
+            Action::SetCapabilities { keep } => capabilities::set(keep),
+            Action::DieWithMonitor => Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?),
+            Action::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
+            Action::Landlock { abi, rules } => self.landlock(*abi, rules),
+            Action::CloseDescriptors => {
+                self.mounts = Mounts::default();
+                self.outside = None;
+                rustix::process::umask(Mode::from_raw_mode(0o022));
+                sys::close_on_exec_from(3)
+            }
+            Action::EnterWorkingDirectory { path } => enter(path),
+            Action::Seccomp { program, flags, .. } => self.seccomp(program, *flags),
+            other => {
+                if let Action::NewTmpfs { owner, .. } = other {
+                    self.owner = *owner;
+                }
+                mounts::build(&mut self.mounts, other)
+            }
+        }
+    }
+
+    fn keep(&mut self, mount: MountId, fd: OwnedFd) -> io::Result<()> {
+        self.mounts.insert(mount, fd);
+        Ok(())
+    }
+
+    fn root(&self) -> io::Result<std::os::fd::BorrowedFd<'_>> {
+        self.mounts.get(self.root.ok_or_else(|| io::Error::other("no root is attached"))?)
+    }
+
+    /// Takes the mounts built by the monitor, and joins the v1 groups: `0` in a `tasks` file moves the
+    /// writer without the wait that a pid in `cgroup.procs` costs.
+    fn receive(&mut self, mounts: &[MountId]) -> io::Result<()> {
+        let mut received = VecDeque::new();
+        let tasks = loop {
+            let (message, fds) = self.expect(|message| matches!(message, ToInit::Descriptors { .. }))?;
+            received.extend(fds);
+            if let ToInit::Descriptors { more: false, tasks } = message {
+                break tasks;
+            }
+        };
+        if received.len() != mounts.len() + tasks {
+            return Err(io::Error::other(format!("{} descriptors came instead of {}", received.len(), mounts.len() + tasks)));
+        }
+        for mount in mounts {
+            if let Some(fd) = received.pop_front() {
+                self.mounts.insert(*mount, fd);
+            }
+        }
+        received.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
+        Ok(())
+    }
+
+    fn open_terminal(&mut self) -> io::Result<()> {
+        let (master, peer) = crate::terminal::open()?;
+        self.channel.send(&FromInit::Terminal, &[master.as_fd()])?;
+        self.terminal = Some(peer);
+        Ok(())
+    }
+
+    fn landlock(&mut self, abi: u8, rules: &[crate::plan::LandlockRule]) -> io::Result<()> {
+        let outside = self.outside.as_ref().ok_or_else(|| io::Error::other("nothing outside is held"))?;
+        if landlock::outside_is_denied(outside.as_fd())? {
+            return Err(io::Error::other("the probe fails even without Landlock, so it proves nothing"));
+        }
+        landlock::restrict(abi, rules)?;
+        if !landlock::outside_is_denied(outside.as_fd())? {
+            return Err(io::Error::other("rules were accepted, yet a forbidden directory can be opened"));
+        }
+        let what = "opening the host's / was possible before the restriction, EACCES after it";
+        self.probes.push(Probe { clause: "landlock".into(), what: what.into() });
+        Ok(())
+    }
+
+    /// Installs the filter, then tries one harmless call that it refuses and that succeeds without it.
+    fn seccomp(&mut self, program: &Program, flags: seccomp::Flags) -> io::Result<()> {
+        let number = u32::try_from(libc::SYS_unshare).map_err(io::Error::other)?;
+        let verdict = seccomp::run(program, &SeccompData::native(number, [0; 6])).map_err(io::Error::other)?;
+        seccomp::install(program, flags).map_err(|error| match error.errno() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::other(error.to_string()),
+        })?;
+        let Verdict::Errno(expected) = verdict else { return Ok(()) };
+        let nothing = rustix::thread::UnshareFlags::empty();
+        let found = rustix::thread::unshare(nothing).err().map(rustix::io::Errno::raw_os_error);
+        if found != Some(i32::from(expected)) {
+            return Err(io::Error::other(format!("unshare(0) gave {found:?} instead of errno {expected}")));
+        }
+        let what = format!("unshare(0), which does nothing, gives errno {expected}");
+        self.probes.push(Probe { clause: "seccomp.profile".into(), what });
+        Ok(())
+    }
+}
+
+fn unshare(namespaces: &[Namespace]) -> io::Result<()> {
+    let flags = namespaces.iter().fold(0, |flags, namespace| flags | namespace.flag());
+    nix::sched::unshare(nix::sched::CloneFlags::from_bits_retain(flags)).map_err(io::Error::from)
+}
+
+/// Sets all of the real, effective and saved ids. Raw calls: libc's set-id functions would broadcast to
+/// threads, of which there are none.
+fn set_ids(uid: u32, gid: u32, groups: Option<&[u32]>) -> io::Result<()> {
+    if let Some(groups) = groups {
+        let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        rustix::thread::set_thread_groups(&groups)?;
+    }
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    Ok(rustix::thread::set_thread_res_uid(uid, uid, uid)?)
+}
+
+fn limit(limit: &Limit) -> io::Result<()> {
+    let number = |value| (value != libc::RLIM_INFINITY).then_some(value);
+    let wanted = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
+    // By number: rustix's enum has no conversion from it.
+    // SAFETY: `wanted` is a valid rlimit that outlives the call.
+    if unsafe { libc::setrlimit(limit.resource, &raw const wanted) } == -1 {
+        let error = io::Error::last_os_error();
+        return Err(io::Error::new(error.kind(), format!(
+            "limit {} to {:?}/{:?}: {error}; a hard limit cannot be raised without CAP_SYS_RESOURCE",
+            limit.resource, number(limit.soft), number(limit.hard),
+        )));
+    }
+    Ok(())
+}
+
+/// chdir, then a look at where that led (CVE-2024-21626: a working directory outside the root).
+fn enter(path: &std::path::Path) -> io::Result<()> {
+    rustix::process::chdir(path)?;
+    let here = rustix::process::getcwd(Vec::new())?;
+    // getcwd(2): a directory outside the root starts with "(unreachable)".
+    if here.to_bytes().starts_with(b"/") {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{} leads outside the sandbox", path.display())))
+    }
+}
+
+/// The kernel refuses a new proc where the visible one is partly covered.
+fn too_revealing(error: io::Error) -> io::Error {
+    if error.raw_os_error() != Some(libc::EPERM) {
+        return error;
+    }
+    io::Error::new(
+        error.kind(),
+        "the kernel refuses a new /proc where the visible one is partly covered, as inside many containers; \
+         run where /proc is whole (for podman: --security-opt unmask=ALL)",
+    )
+}
+

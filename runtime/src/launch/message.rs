@@ -1,0 +1,179 @@
+//! Messages between a monitor and its sandbox's init, over a sequenced-packet socket pair.
+//!
+//! Before the release both ends are Airlock's own code. After it the payload cannot reach init's end
+//! (init is not dumpable), yet the monitor takes what comes from there as untrusted: bounded, strictly
+//! decoded, and never more than a reason to end the sandbox.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Largest message.
+const LARGEST: usize = 16 * 1024;
+/// Descriptors in one message (SCM_MAX_FD of unix(7)).
+const MOST_DESCRIPTORS: usize = 253;
+
+/// From the monitor to init.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToInit {
+    /// The id maps are written.
+    Mapped,
+    /// Descriptors: mounts in the plan's order, then `tasks` files of v1 groups.
+    Descriptors {
+        /// More of them follow in another message.
+        more: bool,
+        /// How many of all of them are `tasks` files, at the end.
+        tasks: usize,
+    },
+    /// All is verified: run the payload.
+    Release,
+    /// Send this signal to the payload.
+    Signal(i32),
+}
+
+/// From init to the monitor.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromInit {
+    /// The pseudo-terminal's other end is attached.
+    Terminal,
+    /// All steps are done; what the child's probes showed.
+    Ready(Vec<Probe>),
+    /// A step failed.
+    Failed(StepFailure),
+    /// The payload could not be executed.
+    ExecFailed {
+        /// errno
+        errno: i32,
+    },
+    /// The payload ended.
+    Ended {
+        /// Exit status, if it exited.
+        code: Option<i32>,
+        /// Signal, if one killed it.
+        signal: Option<i32>,
+    },
+}
+
+/// Why a step failed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StepFailure {
+    /// Index into the plan's child steps.
+    pub(crate) index: usize,
+    /// errno, where the kernel refused.
+    pub(crate) errno: Option<i32>,
+    /// Text.
+    pub(crate) message: String,
+}
+
+/// Something that the child tried and that had to fail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Probe {
+    /// The clause it proves.
+    pub(crate) clause: String,
+    /// What was tried and how it ended.
+    pub(crate) what: String,
+}
+
+/// One end of the pair.
+#[derive(Debug)]
+pub(crate) struct Channel(OwnedFd);
+
+impl Channel {
+    pub(crate) fn pair() -> io::Result<(Channel, Channel)> {
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Channel(one), Channel(other)))
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    pub(crate) fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = serde_json::to_vec(message)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::Error::other("too many descriptors in one message"));
+        }
+        // MSG_NOSIGNAL: a dead peer is an error, not a SIGPIPE.
+        rustix::io::retry_on_intr(|| {
+            sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
+        })?;
+        Ok(())
+    }
+
+    /// Sends any number of descriptors.
+    pub(crate) fn send_descriptors(&self, fds: &[BorrowedFd<'_>], tasks: usize) -> io::Result<()> {
+        let mut chunks = fds.chunks(MOST_DESCRIPTORS).peekable();
+        if chunks.peek().is_none() {
+            return self.send(&ToInit::Descriptors { more: false, tasks }, &[]);
+        }
+        while let Some(chunk) = chunks.next() {
+            self.send(&ToInit::Descriptors { more: chunks.peek().is_some(), tasks }, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// The next message; `None` when the other end is gone.
+    pub(crate) fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+        let mut bytes = [0; LARGEST];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = rustix::io::retry_on_intr(|| {
+            recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+        });
+        let received = match received {
+            Ok(received) => received,
+            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut fds = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(io::Error::other("a message between monitor and init was cut short"));
+        }
+        let message = serde_json::from_slice(&bytes[..received.bytes])?;
+        Ok(Some((message, fds)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_arrive_in_order_and_a_closed_end_is_seen() {
+        let (one, other) = Channel::pair().unwrap();
+        let files: Vec<std::fs::File> = (0..300).map(|_| tempfile::tempfile().unwrap()).collect();
+        let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        one.send_descriptors(&fds, 2).unwrap();
+        let mut received = Vec::new();
+        loop {
+            let (message, fds) = other.receive::<ToInit>().unwrap().unwrap();
+            received.extend(fds);
+            match message {
+                ToInit::Descriptors { more: true, .. } => {}
+                ToInit::Descriptors { more: false, tasks } => break assert_eq!(tasks, 2),
+                other => panic!("{other:?}"),
+            }
+        }
+        let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
+        assert!(files.iter().zip(&received).all(|(sent, got)| inode(sent.as_fd()) == inode(got.as_fd())));
+        drop(one);
+        assert!(other.receive::<ToInit>().unwrap().is_none());
+    }
+}

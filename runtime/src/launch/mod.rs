@@ -1,0 +1,361 @@
+//! Launch: performs a plan and hands back a verified, waiting sandbox.
+//!
+//! The monitor performs the host side; the child side runs in the sandbox's init ([`child`]). Both
+//! perform steps and decide nothing. Before the payload is released the monitor reads the kernel's view of the
+//! sandbox back and compares it with the plan ([`crate::verify`]).
+
+mod child;
+mod error;
+mod message;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::FileType;
+use rustix::process::{Signal, WaitId, WaitIdOptions};
+
+pub use self::error::LaunchError;
+pub(crate) use self::message::{Channel, FromInit, Probe, ToInit};
+use crate::cgroups::{Cgroup, CgroupPath};
+use crate::host::{HostFacts, is_root};
+use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
+use crate::mounts::{self, Mounts};
+use crate::plan::{Action, Placement, Plan, Step, plan};
+use crate::report::Evidence;
+use crate::seccomp::own;
+use crate::spec::{IdMode, Spec};
+use crate::state::{Sandboxes, State};
+use crate::sys::{self, Cloned};
+use crate::verify;
+
+/// How long the kernel gets to take a killed sandbox away.
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a launch takes besides the spec.
+#[derive(Debug, Default)]
+pub struct LaunchOptions {
+    /// Control group to work below instead of the caller's own.
+    pub cgroup_parent: Option<CgroupPath>,
+    /// Descriptors that the payload gets, and under which numbers.
+    pub pass: Vec<(OwnedFd, i32)>,
+    /// Where an end report goes if the monitor cannot write it; kept in the state for `gc`.
+    pub report: Option<std::path::PathBuf>,
+}
+
+/// A sandbox that is built and verified, or runs.
+#[derive(Debug)]
+pub struct Sandbox {
+    pub(crate) plan: Plan,
+    pub(crate) evidence: Vec<Evidence>,
+    pub(crate) channel: Channel,
+    pub(crate) terminal: Option<OwnedFd>,
+    pub(crate) parts: Parts,
+}
+
+/// What exists on the host while a sandbox does; taken away on drop.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) init: Option<Init>,
+    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) range: Option<RangeLock>,
+    pub(crate) state: Option<State>,
+}
+
+/// The sandbox's first process.
+#[derive(Debug)]
+pub(crate) struct Init {
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Sandbox {
+    /// Builds and verifies a sandbox of `spec`. The payload does not run yet.
+    ///
+    /// # Errors
+    /// See [`LaunchError`]; whatever was made is removed again.
+    pub fn launch(spec: &Spec, options: LaunchOptions) -> Result<Sandbox, LaunchError> {
+        refuse_threads()?;
+        check_stdio()?;
+        let sandboxes = Sandboxes::open()?;
+        let id = sandboxes.new_id()?;
+        let mut parts = Parts { state: Some(sandboxes.create(&id, options.report.clone())?), ..Parts::default() };
+        let ids = parts.take_ids(spec, &sandboxes, &id)?;
+        let facts = HostFacts::read(spec, ids)?;
+        let plan = plan(spec, &facts, &Placement { id, cgroup_parent: options.cgroup_parent })?;
+        build(plan, parts, options.pass)
+    }
+
+    /// Name of the sandbox.
+    pub fn id(&self) -> &str {
+        &self.plan.id
+    }
+
+    /// Process id of its init, as the host sees it.
+    pub fn pid(&self) -> Option<i32> {
+        self.parts.init.as_ref().map(|init| init.pid)
+    }
+
+    /// What was read back or proven, clause by clause.
+    pub fn evidence(&self) -> &[Evidence] {
+        &self.evidence
+    }
+}
+
+fn build(plan: Plan, mut parts: Parts, pass: Vec<(OwnedFd, i32)>) -> Result<Sandbox, LaunchError> {
+    let own_filter = own::init_filter()
+        .map_err(|error| LaunchError::Call { what: "compiling init's filter", source: io::Error::other(error) })?;
+    let (channel, other) = Channel::pair().map_err(|source| LaunchError::Call { what: "socketpair", source })?;
+    let mut inherited = Some(child::Inherited {
+        channel: other,
+        pass,
+        range: parts.range.as_ref().and_then(|range| range.file().as_fd().try_clone_to_owned().ok()),
+        own_filter,
+    });
+    let mut mounts = Mounts::default();
+    for step in &plan.host {
+        let result = perform(step, &plan, &mut parts, &mut mounts, &channel, &mut inherited);
+        if let Err(error) = result {
+            // If init failed first, its reason is the one to tell.
+            return Err(init_failure(&plan, &parts, &channel).unwrap_or(error));
+        }
+    }
+    if !plan.host.iter().any(|step| matches!(step.action, Action::HandOver { .. })) {
+        let none = Step { clause: "limits".into(), action: Action::HandOver { mounts: Vec::new() } };
+        perform(&none, &plan, &mut parts, &mut mounts, &channel, &mut inherited)?;
+    }
+    drop(mounts);
+    let mut terminal = None;
+    let probes = loop {
+        let received = channel.receive::<FromInit>().map_err(|source| LaunchError::Call { what: "waiting for init", source })?;
+        match received {
+            Some((FromInit::Terminal, mut fds)) => terminal = fds.pop(),
+            Some((FromInit::Ready(probes), _)) => break probes,
+            Some((FromInit::Failed(failure), _)) => return Err(LaunchError::child(&plan, failure)),
+            Some((other, _)) => {
+                let source = io::Error::other(format!("unexpected message {other:?}"));
+                return Err(LaunchError::Call { what: "waiting for init", source });
+            }
+            None => return Err(LaunchError::InitLost),
+        }
+    };
+    let pid = parts.init.as_ref().map_or(0, |init| init.pid);
+    let evidence = verify::verify(pid, &plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
+    Ok(Sandbox { plan, evidence, channel, terminal, parts })
+}
+
+fn perform(
+    step: &Step,
+    plan: &Plan,
+    parts: &mut Parts,
+    mounts: &mut Mounts,
+    channel: &Channel,
+    inherited: &mut Option<child::Inherited>,
+) -> Result<(), LaunchError> {
+    let at = |source| LaunchError::host(step, source);
+    let cgroup_at = |source| LaunchError::Cgroup { step: step.to_string(), source };
+    match &step.action {
+        Action::CreateCgroup { target, resources } => {
+            if let Some(state) = &mut parts.state {
+                state.record_cgroup(target.record())?;
+            }
+            let group = Cgroup::create(target).map_err(cgroup_at)?;
+            if let Some(state) = &mut parts.state {
+                state.record_cgroup(group.record())?;
+            }
+            let limited = group.limit(resources).map_err(cgroup_at);
+            parts.cgroup = Some(group);
+            limited
+        }
+        Action::FilterDevices { filter } => match &mut parts.cgroup {
+            Some(group) => group.filter_devices(filter).map_err(cgroup_at),
+            None => Err(at(io::Error::other("there is no control group"))),
+        },
+        Action::CloneInit { namespaces } => {
+            let flags = namespaces.iter().fold(0, |flags, kind| flags | sys::clone_flag(kind.flag()));
+            let directory = parts.cgroup.as_ref().map(Cgroup::clone_into).transpose().map_err(cgroup_at)?.flatten();
+            match sys::clone3(flags, directory.as_ref().map(AsFd::as_fd)).map_err(at)? {
+                Cloned::Child => match inherited.take() {
+                    Some(inherited) => child::run(plan, inherited),
+                    None => sys::exit_now(1),
+                },
+                Cloned::Parent { pid, pidfd } => {
+                    // The child's end must be open in the child alone, or its death would go unseen.
+                    drop(inherited.take());
+                    parts.init = Some(Init { pid, pidfd });
+                    parts.state.as_mut().map_or(Ok(()), |state| state.record_pid(pid)).map_err(LaunchError::State)
+                }
+            }
+        }
+        Action::WriteIdMaps { maps, deny_setgroups, helper } => {
+            let pid = parts.init.as_ref().map_or(0, |init| init.pid);
+            write_id_maps(pid, maps, *deny_setgroups, *helper).map_err(at)?;
+            channel.send(&ToInit::Mapped, &[]).map_err(at)
+        }
+        Action::HandOver { mounts: handed } => {
+            let tasks = parts.cgroup.as_ref().map(Cgroup::join_descriptors).transpose().map_err(cgroup_at)?;
+            let tasks = tasks.unwrap_or_default();
+            let fds: Vec<BorrowedFd<'_>> = handed.iter().map(|mount| mounts.get(*mount)).collect::<Result<_, _>>().map_err(at)?;
+            let fds: Vec<BorrowedFd<'_>> = fds.into_iter().chain(tasks.iter().map(AsFd::as_fd)).collect();
+            channel.send_descriptors(&fds, tasks.len()).map_err(at)
+        }
+        build => mounts::build(mounts, build).map_err(at),
+    }
+}
+
+/// What init said before the monitor noticed that it was gone.
+fn init_failure(plan: &Plan, parts: &Parts, channel: &Channel) -> Option<LaunchError> {
+    parts.init.as_ref()?;
+    // A live init is busy and says nothing; do not wait for it.
+    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let mut poll = [rustix::event::PollFd::from_borrowed_fd(channel.fd(), rustix::event::PollFlags::IN)];
+    if rustix::event::poll(&mut poll, Some(&timeout)).ok()? == 0 {
+        return None;
+    }
+    match channel.receive::<FromInit>().ok()?? {
+        (FromInit::Failed(failure), _) => Some(LaunchError::child(plan, failure)),
+        _ => None,
+    }
+}
+
+fn write_id_maps(pid: i32, maps: &IdMaps, deny_setgroups: bool, helper: bool) -> io::Result<()> {
+    if deny_setgroups {
+        // Before gid_map, or a payload could drop a group that denies it something (CVE-2014-8989).
+        fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
+    }
+    for (file, tool, lines) in [("uid_map", "newuidmap", &maps.uids), ("gid_map", "newgidmap", &maps.gids)] {
+        if helper {
+            let numbers = lines.iter().flat_map(|line| [line.inside, line.outside, line.count]);
+            let output = std::process::Command::new(tool)
+                .arg(pid.to_string())
+                .args(numbers.map(|number| number.to_string()))
+                .output()
+                .map_err(|error| io::Error::new(error.kind(), format!("{tool}: {error} (Debian package uidmap)")))?;
+            if !output.status.success() {
+                let text = String::from_utf8_lossy(&output.stderr);
+                return Err(io::Error::other(format!("{tool}: {}", text.trim())));
+            }
+        } else {
+            fs::write(format!("/proc/{pid}/{file}"), map_text(lines))?;
+        }
+    }
+    Ok(())
+}
+
+impl Parts {
+    fn take_ids(&mut self, spec: &Spec, sandboxes: &Sandboxes, id: &str) -> Result<HostIds, LaunchError> {
+        if is_root() {
+            let range = RangeLock::take(&sandboxes.id_pool(), id, |last| sandboxes.sweep_by_id(last))?;
+            let base = range.base;
+            self.range = Some(range);
+            return Ok(HostIds::Range { base });
+        }
+        if spec.airlock.ids != IdMode::Subids {
+            return Ok(HostIds::Caller);
+        }
+        let uid = rustix::process::getuid().as_raw();
+        let user = user_name(uid).unwrap_or_default();
+        let range = |path: &str| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            subordinate_range(&text, &user, uid).ok_or_else(|| IdError::NoSubids { path: path.into(), uid })
+        };
+        Ok(HostIds::Subids { uids: range("/etc/subuid")?, gids: range("/etc/subgid")? })
+    }
+
+    /// Ends everything that lives in the sandbox and takes its parts away. The first error is returned, all
+    /// is tried.
+    pub(crate) fn take_away(&mut self) -> Result<(), LaunchError> {
+        let mut result = Ok(());
+        let mut note = |outcome: Result<(), LaunchError>| {
+            if result.is_ok() {
+                result = outcome;
+            }
+        };
+        if let Some(init) = self.init.take() {
+            note(init.end().map_err(|source| LaunchError::Call { what: "ending init", source }));
+        }
+        let mut emptied = true;
+        if let Some(group) = self.cgroup.take() {
+            let ended = group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT));
+            emptied = ended.is_ok();
+            note(ended.map_err(|source| LaunchError::Cgroup { step: "removing the control group".into(), source }));
+        }
+        match self.range.take() {
+            Some(range) if !emptied => range.abandon(),
+            range => drop(range),
+        }
+        if let Some(state) = self.state.take() {
+            if emptied {
+                note(state.remove().map_err(LaunchError::State));
+            }
+        }
+        result
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_away() {
+            tracing::warn!("{error}; `airlock gc` removes what is left");
+        }
+    }
+}
+
+impl Init {
+    /// Kills init, and with it its PID namespace.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        match rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Kills init and reaps it.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        self.kill()?;
+        let timeout = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+        let mut poll = [rustix::event::PollFd::from_borrowed_fd(self.pidfd.as_fd(), rustix::event::PollFlags::IN)];
+        if rustix::event::poll(&mut poll, Some(&timeout))? == 0 {
+            return Err(io::Error::other(format!("process {} does not end; it hangs in the kernel", self.pid)));
+        }
+        match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {
+            Ok(_) | Err(rustix::io::Errno::CHILD) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn refuse_threads() -> Result<(), LaunchError> {
+    let tasks = fs::read_dir("/proc/self/task")
+        .map_err(|source| LaunchError::File { path: "/proc/self/task".into(), source })?;
+    match tasks.count() {
+        1 => Ok(()),
+        threads => Err(LaunchError::Threads(threads)),
+    }
+}
+
+/// A directory as standard stream is a way out of the root (CVE-2024-21626), a socket carries descriptors,
+/// a block device is a disk.
+fn check_stdio() -> Result<(), LaunchError> {
+    for (stream, fd) in [("stdin", rustix::stdio::stdin()), ("stdout", rustix::stdio::stdout()), ("stderr", rustix::stdio::stderr())] {
+        let Ok(stat) = rustix::fs::fstat(fd) else { continue };
+        let (kind, remedy) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => ("directory, which leads out of the sandbox", "redirect it to a file or /dev/null"),
+            FileType::Socket => ("socket, which can carry descriptors into the sandbox", "put a pipe in between: `airlock run ... < /dev/null | cat`"),
+            FileType::BlockDevice => ("block device", "redirect it to a file or /dev/null"),
+            _ => continue,
+        };
+        return Err(LaunchError::Stdio { stream, kind, remedy });
+    }
+    Ok(())
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_string())
+    })
+}

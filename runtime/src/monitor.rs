@@ -1,0 +1,236 @@
+//! The monitor: releases a built sandbox, waits for it under the clock, and writes its end report.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::cgroups::CgroupStats;
+use crate::launch::{FromInit, LaunchError, LaunchOptions, Sandbox, ToInit};
+use crate::report::{EndReport, Io, REPORT_VERSION, Reason};
+use crate::spec::Spec;
+use crate::terminal::Raw;
+
+/// Between the signal that asks a payload to end and the kill.
+const GRACE: Duration = Duration::from_secs(2);
+/// Signals that are passed on to the payload.
+const FORWARDED: [Signal; 6] =
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// How the payload ended, as far as init could say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ending {
+    code: Option<i32>,
+    signal: Option<i32>,
+    timed_out: bool,
+}
+
+/// Builds a sandbox of `spec`, runs its payload to the end, and reports.
+///
+/// The calling process is the monitor: it must have one thread, and its signals TERM, INT, HUP, QUIT, USR1
+/// and USR2 go to the payload from here on.
+pub fn run(spec: &Spec, options: LaunchOptions) -> Result<EndReport, LaunchError> {
+    // Blocked before anything is built: a signal during the build is forwarded when the payload runs.
+    let mut signals: SigSet = FORWARDED.into_iter().collect();
+    signals.add(Signal::SIGWINCH);
+    let call = |what| move |errno: nix::Error| LaunchError::Call { what, source: errno.into() };
+    let mask_before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).map_err(call("blocking signals"))?;
+    let result = Sandbox::launch(spec, options).and_then(|sandbox| {
+        let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+            .map_err(call("reading signals"))?;
+        sandbox.wait(spec, &signals)
+    });
+    mask_before.thread_set_mask().map_err(call("restoring signals"))?;
+    result
+}
+
+impl Sandbox {
+    /// Releases the payload and waits for the end of the sandbox.
+    fn wait(mut self, spec: &Spec, signals: &SignalFd) -> Result<EndReport, LaunchError> {
+        let raw = match &self.terminal {
+            Some(master) => {
+                let raw = Raw::enter(rustix::stdio::stdin()).map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
+                raw.copy_size(master.as_fd());
+                Some(raw)
+            }
+            None => None,
+        };
+        let started = Instant::now();
+        self.channel
+            .send(&ToInit::Release, &[])
+            .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
+        let ending = self.watch(started, signals, raw.as_ref())?;
+        let wall = started.elapsed();
+        if let Some(master) = &self.terminal {
+            drain(master);
+        }
+        drop(raw);
+        let init_ended = self.parts.init.take().map_or(Ok(()), |init| init.end());
+        let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
+        let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
+        let left = init_ended.map_err(|error| error.to_string()).and_then(|()| {
+            self.parts.take_away().map_err(|error| error.to_string())
+        });
+        Ok(self.report(spec, ending, wall, stats.unwrap_or_default(), left.err()))
+    }
+
+    fn watch(&self, started: Instant, signals: &SignalFd, raw: Option<&Raw>) -> Result<Ending, LaunchError> {
+        let waiting = |source| LaunchError::Call { what: "waiting for the payload", source };
+        let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
+        let mut ending = Ending::default();
+        let mut stdin_open = raw.is_some();
+        loop {
+            let init = self.parts.init.as_ref();
+            let mut fds = vec![
+                PollFd::from_borrowed_fd(self.channel.fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+            ];
+            if let Some(master) = &self.terminal {
+                fds.push(PollFd::from_borrowed_fd(master.as_fd(), PollFlags::IN));
+                if stdin_open {
+                    fds.push(PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN));
+                }
+            }
+            let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
+            rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())).map_err(|errno| waiting(errno.into()))?;
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            if let Some(master) = &self.terminal {
+                if ready.get(2) == Some(&true) {
+                    copy(master, &rustix::stdio::stdout());
+                }
+                if ready.get(3) == Some(&true) {
+                    stdin_open = copy(&rustix::stdio::stdin(), master);
+                }
+            }
+            if ready[1] {
+                while let Ok(Some(info)) = signals.read_signal() {
+                    let number = i32::try_from(info.ssi_signo).unwrap_or(0);
+                    match (number, raw, &self.terminal) {
+                        (libc::SIGWINCH, Some(raw), Some(master)) => raw.copy_size(master.as_fd()),
+                        (libc::SIGWINCH, ..) => {}
+                        // Init that is gone is seen on the channel.
+                        _ => drop(self.channel.send(&ToInit::Signal(number), &[])),
+                    }
+                }
+            }
+            if ready[0] {
+                match self.channel.receive::<FromInit>().map_err(waiting)? {
+                    Some((FromInit::Ended { code, signal }, _)) => return Ok(Ending { code, signal, ..ending }),
+                    Some((FromInit::ExecFailed { errno }, _)) => {
+                        let command = self.plan.payload.args.first().cloned().unwrap_or_default();
+                        return Err(LaunchError::Exec { command, source: io::Error::from_raw_os_error(errno) });
+                    }
+                    Some(_) => {}
+                    // Init was killed: by the kernel for want of memory, or by us.
+                    None => return Ok(Ending { signal: Some(libc::SIGKILL), ..ending }),
+                }
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                if ending.timed_out {
+                    let killed = init.map_or(Ok(()), |init| init.kill());
+                    killed.map_err(waiting)?;
+                    return Ok(Ending { signal: Some(libc::SIGKILL), ..ending });
+                }
+                ending.timed_out = true;
+                deadline = Some(Instant::now() + GRACE);
+                drop(self.channel.send(&ToInit::Signal(libc::SIGTERM), &[]));
+            }
+        }
+    }
+
+    fn report(
+        self,
+        spec: &Spec,
+        ending: Ending,
+        wall: Duration,
+        stats: CgroupStats,
+        left_behind: Option<String>,
+    ) -> EndReport {
+        let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).ok();
+        let usage_ms = |time: nix::sys::time::TimeVal| {
+            u64::try_from(time.tv_sec()).unwrap_or(0) * 1000 + u64::try_from(time.tv_usec()).unwrap_or(0) / 1000
+        };
+        let millis = |nanos: u64| nanos / 1_000_000;
+        let failed = ending.code != Some(0);
+        let reason = if ending.timed_out {
+            Reason::WallTimeout
+        } else if failed && stats.oom_kills.is_some_and(|kills| kills > 0) && killed(ending) {
+            Reason::Oom
+        } else if failed && stats.pids_max_events.is_some_and(|refused| refused > 0) {
+            Reason::PidsLimitHit
+        } else if ending.signal.is_some() {
+            Reason::Signalled
+        } else {
+            Reason::Exited
+        };
+        let resident = usage.map(|usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024);
+        EndReport {
+            version: REPORT_VERSION,
+            id: self.plan.id.clone(),
+            policy: spec.airlock.policy.clone(),
+            policy_digest: spec.airlock.policy_digest.clone(),
+            spec_digest: spec.digest().unwrap_or_default(),
+            reason,
+            exit_code: ending.code,
+            signal: ending.signal,
+            error: None,
+            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+            user_ms: stats.cpu_user_ns.map(millis).or(usage.map(|usage| usage_ms(usage.user_time()))),
+            sys_ms: stats.cpu_system_ns.map(millis).or(usage.map(|usage| usage_ms(usage.system_time()))),
+            memory_peak: stats.memory_peak.or(resident),
+            io: stats.io_read_bytes.zip(stats.io_written_bytes).map(|(read, written)| Io { read, written }),
+            pids_peak: stats.pids_peak,
+            pids_refused: stats.pids_max_events,
+            oom_kills: stats.oom_kills,
+            refused_syscalls: None,
+            enforced: self.evidence.clone(),
+            lowered: self.plan.lowered.clone(),
+            left_behind,
+        }
+    }
+}
+
+/// The command itself was killed, or a shell reports that its last command was.
+fn killed(ending: Ending) -> bool {
+    ending.signal == Some(libc::SIGKILL) || ending.code == Some(128 + libc::SIGKILL)
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// Passes on what can be read now; false at the end of the source.
+fn copy(from: &impl AsFd, to: &impl AsFd) -> bool {
+    let mut buffer = [0; 8192];
+    let Ok(count @ 1..) = rustix::io::read(from, &mut buffer) else { return false };
+    let mut rest = &buffer[..count];
+    while !rest.is_empty() {
+        match rustix::io::write(to, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(rustix::io::Errno::INTR) => {}
+            // A terminal that went away takes no more; the sandbox goes on.
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Shows what the payload wrote last, which a pseudo-terminal keeps until it is read.
+fn drain(master: &OwnedFd) {
+    let now = timespec(Duration::ZERO);
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(master.as_fd(), PollFlags::IN)];
+        let readable = poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
+            && fds[0].revents().contains(PollFlags::IN);
+        if !readable || !copy(master, &rustix::stdio::stdout()) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Mounts under construction: made detached, filled, then moved to their places by descriptor.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
+
+use crate::host::FileKind;
+use crate::idmap;
+use crate::plan::{Action, Entry, Idmap, MountFlags, MountId, Owner, relative};
+use crate::sys;
+
+/// Largest file of the host that is copied into an assembled root.
+const LARGEST_COPY: u64 = 1 << 20;
+
+/// The detached mounts of one sandbox, by their name in the plan.
+#[derive(Debug, Default)]
+pub(crate) struct Mounts {
+    fds: BTreeMap<MountId, OwnedFd>,
+}
+
+impl Mounts {
+    pub(crate) fn insert(&mut self, id: MountId, fd: OwnedFd) {
+        self.fds.insert(id, fd);
+    }
+
+    pub(crate) fn get(&self, id: MountId) -> io::Result<BorrowedFd<'_>> {
+        let missing = || io::Error::other(format!("mount {id} is not built"));
+        self.fds.get(&id).map(AsFd::as_fd).ok_or_else(missing)
+    }
+}
+
+/// A tmpfs of `size` bytes.
+pub(crate) fn tmpfs(size: u64, mode: u32, owner: Owner, flags: MountFlags) -> io::Result<OwnedFd> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "size", size.to_string())?;
+    fsconfig_set_string(&context, "mode", format!("{mode:o}"))?;
+    fsconfig_set_string(&context, "uid", owner.uid.to_string())?;
+    fsconfig_set_string(&context, "gid", owner.gid.to_string())?;
+    finish(&context, attributes(flags))
+}
+
+/// A procfs of the caller's PID namespace that shows a process only to who may trace it.
+pub(crate) fn proc() -> io::Result<OwnedFd> {
+    let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "hidepid", "invisible")?;
+    finish(&context, attributes(MountFlags { no_exec: true, no_dev: true, read_only: false }))
+}
+
+/// A devpts instance of its own.
+pub(crate) fn devpts() -> io::Result<OwnedFd> {
+    let context = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_flag(&context, "newinstance")?;
+    fsconfig_set_string(&context, "ptmxmode", "0666")?;
+    fsconfig_set_string(&context, "mode", "0620")?;
+    finish(&context, attributes(MountFlags { no_exec: true, ..MountFlags::default() }))
+}
+
+/// An overlay of layers that lie below the working directory; see the plan's scratch directory.
+pub(crate) fn overlay(
+    scratch: BorrowedFd<'_>,
+    lower: &[MountId],
+    upper: Option<(MountId, &str)>,
+    flags: MountFlags,
+) -> io::Result<OwnedFd> {
+    // Layers are named relative to the working directory: plain names, nothing to quote.
+    rustix::process::fchdir(scratch)?;
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let names: Vec<String> = lower.iter().map(ToString::to_string).collect();
+    fsconfig_set_string(&context, "lowerdir", names.join(":"))?;
+    if let Some((mount, name)) = upper {
+        for kind in ["upper", "work"] {
+            let directory = format!("{mount}/{name}.{kind}");
+            match rustix::fs::mkdirat(scratch, &directory, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            fsconfig_set_string(&context, format!("{kind}dir"), &directory)?;
+        }
+    }
+    finish(&context, attributes(flags))
+}
+
+fn finish(context: &OwnedFd, attributes: MountAttrFlags) -> io::Result<OwnedFd> {
+    fsconfig_create(context)?;
+    Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// A clone of a path of the host, detached, private, with the given flags.
+///
+/// The path is resolved once; what was found must be of the planned kind.
+pub(crate) fn clone_tree(
+    source: &Path,
+    kind: FileKind,
+    flags: MountFlags,
+    map: Option<&Idmap>,
+) -> io::Result<OwnedFd> {
+    let tree = open_tree(
+        CWD,
+        source,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE,
+    )?;
+    let found = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
+    let wanted = match kind {
+        FileKind::Directory => FileType::Directory,
+        FileKind::File => FileType::RegularFile,
+        FileKind::CharDevice => FileType::CharacterDevice,
+        FileKind::BlockDevice | FileKind::Socket | FileKind::Fifo => {
+            return Err(io::Error::other("only directories, files and character devices are mounted"));
+        }
+    };
+    if found != wanted {
+        return Err(io::Error::other(format!("changed while it was planned: now a {found:?}")));
+    }
+    sys::mount_setattr(tree.as_fd(), true, attributes(flags), true, None)?;
+    if let Some(Idmap { maps, required }) = map {
+        let holder = idmap::user_namespace(maps)?;
+        match sys::mount_setattr(tree.as_fd(), true, MountAttrFlags::empty(), false, Some(holder.as_fd())) {
+            Err(error) if *required => {
+                return Err(io::Error::other(format!(
+                    "this file system refuses idmapped mounts ({error}); use ids = \"direct\", or another file system"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(tree)
+}
+
+/// Puts an entry at `path` of a mount that nobody else sees yet.
+pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Entry) -> io::Result<()> {
+    let path = relative(path);
+    match entry {
+        Entry::Dir { mode } => {
+            rustix::fs::mkdirat(mount, path, Mode::from_raw_mode(*mode))?;
+            // mkdir drops the sticky bit's neighbours by umask: state the mode (crun#1047).
+            rustix::fs::chmodat(mount, path, Mode::from_raw_mode(*mode), AtFlags::empty())?;
+        }
+        Entry::File { mode, content } => create(mount, path, *mode)?.write_all(content.as_bytes())?,
+        Entry::Copy { source } => match small_file(source) {
+            Ok(content) => create(mount, path, 0o644)?.write_all(&content)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", source.display()))),
+        },
+        Entry::Link { target } => rustix::fs::symlinkat(target, mount, path)?,
+        Entry::Device { major, minor } => {
+            let device = rustix::fs::makedev(*major, *minor);
+            rustix::fs::mknodat(mount, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
+            rustix::fs::chmodat(mount, path, Mode::from_raw_mode(0o666), AtFlags::empty())?;
+        }
+    }
+    let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
+    Ok(rustix::fs::chownat(mount, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn create(mount: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(mount, path, flags, Mode::from_raw_mode(mode))?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+    Ok(file.into())
+}
+
+fn small_file(source: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(source, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("is not a regular file"));
+    }
+    let mut content = Vec::new();
+    file.take(LARGEST_COPY + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > LARGEST_COPY {
+        return Err(io::Error::other("is larger than 1 MiB; mount it instead"));
+    }
+    Ok(content)
+}
+
+/// Makes a mount read-only.
+pub(crate) fn seal(mount: BorrowedFd<'_>) -> io::Result<()> {
+    sys::mount_setattr(mount, false, MountAttrFlags::MOUNT_ATTR_RDONLY, false, None)
+}
+
+/// Makes `/` and everything below private, so that later mounts of the host do not arrive.
+pub(crate) fn make_private() -> io::Result<()> {
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    sys::mount_setattr(root.as_fd(), true, MountAttrFlags::empty(), true, None)
+}
+
+/// Moves a mount onto the process's `/`, over what is there.
+pub(crate) fn attach_root(mount: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(move_mount(mount, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// Moves a mount to `target` below `root`; no component may be a link.
+pub(crate) fn attach(root: BorrowedFd<'_>, mount: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
+    let place = open_inside(root, target, OFlags::PATH)?;
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", &place, "", both)?)
+}
+
+/// Opens a path below `root` without following a link anywhere.
+pub(crate) fn open_inside(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let path = match relative(path) {
+        empty if empty.as_os_str().is_empty() => Path::new("."),
+        path => path,
+    };
+    Ok(rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+}
+
+/// Pivots into `root`, which lies on `/`, and detaches what was there (pivot_root(2), NOTES).
+pub(crate) fn pivot(root: BorrowedFd<'_>) -> io::Result<()> {
+    let old = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::process::fchdir(root)?;
+    rustix::process::pivot_root(".", ".")?;
+    rustix::process::fchdir(&old)?;
+    rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Hides `paths`: a directory gets one shared, empty, read-only tmpfs, a file gets /dev/null.
+///
+/// Called after the pivot. The null device is checked by its number before it covers anything
+/// (CVE-2025-31133).
+pub(crate) fn mask(paths: &[impl AsRef<Path>], owner: Owner) -> io::Result<()> {
+    let mut empty: Option<OwnedFd> = None;
+    for path in paths {
+        let Some((place, kind)) = existing(path.as_ref())? else { continue };
+        let cover = match (kind, &empty) {
+            (FileType::Directory, None) => {
+                let flags = MountFlags { read_only: true, no_exec: true, no_dev: true };
+                let cover = tmpfs(4096, 0o555, owner, flags)?;
+                move_onto(&cover, &place)?;
+                empty = Some(cover);
+                continue;
+            }
+            (FileType::Directory, Some(first)) => {
+                let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+                open_tree(first, "", clone | OpenTreeFlags::AT_EMPTY_PATH)?
+            }
+            _ => null_device()?,
+        };
+        move_onto(&cover, &place)?;
+    }
+    Ok(())
+}
+
+/// Makes each of `paths` a read-only mount of itself.
+pub(crate) fn read_only(paths: &[impl AsRef<Path>]) -> io::Result<()> {
+    for path in paths {
+        let Some((place, _)) = existing(path.as_ref())? else { continue };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let tree = open_tree(CWD, path.as_ref(), flags)?;
+        sys::mount_setattr(tree.as_fd(), true, MountAttrFlags::MOUNT_ATTR_RDONLY, false, None)?;
+        move_onto(&tree, &place)?;
+    }
+    Ok(())
+}
+
+fn existing(path: &Path) -> io::Result<Option<(OwnedFd, FileType)>> {
+    match rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(place) => {
+            let kind = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode);
+            Ok(Some((place, kind)))
+        }
+        Err(Errno::NOENT | Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn null_device() -> io::Result<OwnedFd> {
+    let null = open_tree(CWD, "/dev/null", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    let stat = rustix::fs::fstat(&null)?;
+    let is_null = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+        && stat.st_rdev == rustix::fs::makedev(1, 3);
+    if is_null { Ok(null) } else { Err(io::Error::other("/dev/null inside is not the null device")) }
+}
+
+fn move_onto(mount: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", place, "", both)?)
+}
+
+fn attributes(flags: MountFlags) -> MountAttrFlags {
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID;
+    attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, flags.read_only);
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, flags.no_exec);
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, flags.no_dev);
+    attributes
+}
+
+/// Performs a step that builds a detached mount, on whichever side.
+pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
+    match action {
+        Action::NewTmpfs { mount, size, mode, owner, flags } => {
+            mounts.insert(*mount, tmpfs(*size, *mode, *owner, *flags)?);
+            Ok(())
+        }
+        Action::CloneTree { mount, source, kind, flags, idmap } => {
+            mounts.insert(*mount, clone_tree(source, *kind, *flags, idmap.as_ref())?);
+            Ok(())
+        }
+        Action::Make { mount, path, owner, entry } => make(mounts.get(*mount)?, path, *owner, entry),
+        Action::Seal { mount } => seal(mounts.get(*mount)?),
+        other => Err(io::Error::other(format!("`{other}` is not a step of this side"))),
+    }
+}

@@ -1,0 +1,574 @@
+//! The root file system of a plan: which mounts are made, what is put into them, where they go, and
+//! which Landlock rights follow from them.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use oci_spec::runtime::Mount;
+
+use super::identity::{Identity, KEPT_ROOT};
+use super::options::Options;
+use super::{
+    Access, Action, Entry, ExpectedMount, LandlockRule, MountFlags, MountId, Owner, PlanError, Step, is_device,
+    relative, step,
+};
+use crate::host::{FileKind, HostFacts, SourceFacts};
+use crate::ids::{IdMapping, IdMaps, RANGE_LEN};
+use crate::plan::step::Idmap;
+use crate::spec::{Landlock, Node, RootKind, Spec, Writable};
+
+/// More mounts than this in one sandbox are taken for a mistake.
+const MOST_MOUNTS: usize = 1024;
+/// Size of an assembled root that is read-only: links, mount points and a few small files.
+const SKELETON_SIZE: u64 = 16 << 20;
+
+/// The steps that make and place the mounts.
+#[derive(Default)]
+pub(super) struct Layout {
+    /// Mounts that only the child can make, before the old root goes.
+    pub(super) child_made: Vec<Step>,
+    /// Detached mounts and what is in them; on the host side for root.
+    pub(super) build: Vec<Step>,
+    /// The mounts of `build`.
+    pub(super) handed_over: Vec<MountId>,
+    /// Moves into place.
+    pub(super) attach: Vec<Step>,
+    pub(super) expected: Vec<ExpectedMount>,
+}
+
+/// A mount of the sandbox while its contents are planned.
+struct Place {
+    target: PathBuf,
+    mount: MountId,
+    /// Entries can be made in it.
+    ours: bool,
+}
+
+/// Where the layers of overlays are attached while they are laid.
+#[derive(Clone, Copy)]
+struct Scratch {
+    mount: MountId,
+    /// Holds the upper and work directories.
+    upper: Option<MountId>,
+}
+
+struct Compiler<'a> {
+    spec: &'a Spec,
+    facts: &'a HostFacts,
+    identity: &'a Identity,
+    layout: Layout,
+    places: Vec<Place>,
+    entries: Vec<Step>,
+    made: BTreeSet<PathBuf>,
+    /// Overlays: mounts attached in the scratch directory first.
+    overlays: Vec<Step>,
+    scratch: Option<Scratch>,
+    next: u16,
+}
+
+pub(super) fn compile(
+    spec: &Spec,
+    facts: &HostFacts,
+    identity: &Identity,
+) -> Result<(Layout, Vec<Step>), PlanError> {
+    let mut compiler = Compiler {
+        spec,
+        facts,
+        identity,
+        layout: Layout::default(),
+        places: Vec::new(),
+        entries: Vec::new(),
+        made: BTreeSet::new(),
+        overlays: Vec::new(),
+        scratch: None,
+        next: 0,
+    };
+    let mounts = spec.oci.mounts().clone().unwrap_or_default();
+    check_targets(spec, &mounts)?;
+    let root = compiler.root()?;
+    for mount in &mounts {
+        compiler.mount(mount)?;
+    }
+    for node in &spec.airlock.skeleton {
+        compiler.node(node)?;
+    }
+    compiler.devices()?;
+    Ok(compiler.finish(root))
+}
+
+impl Compiler<'_> {
+    fn id(&mut self) -> MountId {
+        let id = MountId(self.next);
+        self.next += 1;
+        id
+    }
+
+    /// Plans `/` and returns the mount that is pivoted into.
+    fn root(&mut self) -> Result<MountId, PlanError> {
+        let writable = &self.spec.airlock.writable;
+        let size = match writable {
+            Writable::Tmpfs { size } => *size,
+            Writable::None | Writable::Dir { .. } => SKELETON_SIZE,
+        };
+        let flags = MountFlags { read_only: *writable == Writable::None, no_dev: true, no_exec: false };
+        let skeleton = self.tmpfs("root", size, 0o755, self.identity.root_owner, flags);
+        self.places.push(Place { target: "/".into(), mount: skeleton, ours: true });
+        let mut root = skeleton;
+        if let RootKind::Dir(path) = &self.spec.airlock.root {
+            let facts = self.source("root.kind", path)?;
+            if facts.kind != Some(FileKind::Directory) {
+                return Err(source_error("root.kind", path, "is not a directory"));
+            }
+            let idmap = self.identity.idmapped.then(|| Idmap {
+                maps: whole_range(self.identity.root_owner),
+                required: false,
+            });
+            let lower = self.tree("root.kind", path, FileKind::Directory, MountFlags { read_only: true, ..flags }, idmap);
+            root = self.overlay("root.kind", &[skeleton, lower], "root", flags)?;
+        }
+        self.layout.expected.push(ExpectedMount { clause: "root.writable".into(), target: "/".into(), flags });
+        Ok(root)
+    }
+
+    fn mount(&mut self, mount: &Mount) -> Result<(), PlanError> {
+        let target = mount.destination();
+        let clause = self.clause(target);
+        let options = Options::parse(mount)
+            .map_err(|source| PlanError::Option { clause: clause.clone(), source })?;
+        let mut file = false;
+        let id = match mount.typ().as_deref() {
+            Some("proc") => {
+                let id = self.id();
+                self.layout.child_made.push(step(&clause, Action::NewProc { mount: id }));
+                id
+            }
+            Some("devpts") => {
+                let id = self.id();
+                self.layout.child_made.push(step(&clause, Action::NewDevpts { mount: id }));
+                id
+            }
+            Some("tmpfs") => {
+                let size = options.size.unwrap_or(SKELETON_SIZE);
+                let owner = self.owner(options.uid, options.gid)?;
+                let id = self.tmpfs(&clause, size, options.mode.unwrap_or(0o755), owner, options.flags);
+                self.places.push(Place { target: target.clone(), mount: id, ours: true });
+                id
+            }
+            Some("bind") => {
+                let source = mount
+                    .source()
+                    .as_ref()
+                    .ok_or(PlanError::Missing { clause: "mount", what: "source for a bind mount" })?;
+                if options.optional && self.facts.sources.get(source).is_none_or(|facts| facts.kind.is_none()) {
+                    return Ok(());
+                }
+                let (id, kind) = self.bind(&clause, source, options.flags)?;
+                file = kind != FileKind::Directory;
+                self.places.push(Place { target: target.clone(), mount: id, ours: false });
+                id
+            }
+            other => {
+                return Err(PlanError::Target {
+                    clause,
+                    path: target.clone(),
+                    why: format!("mounts of type {:?} are not supported (proc, tmpfs, devpts and bind are)", other.unwrap_or("")),
+                });
+            }
+        };
+        let entry = if file { Entry::File { mode: 0o644, content: String::new() } } else { Entry::Dir { mode: 0o755 } };
+        self.mount_point(&clause, target, entry)?;
+        self.layout.attach.push(step(&clause, Action::Attach { mount: id, target: target.clone() }));
+        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags: options.flags });
+        Ok(())
+    }
+
+    fn bind(&mut self, clause: &str, source: &Path, flags: MountFlags) -> Result<(MountId, FileKind), PlanError> {
+        let facts = self.source(clause, source)?;
+        let kind = match facts.kind {
+            Some(kind @ (FileKind::Directory | FileKind::File)) => kind,
+            Some(FileKind::Socket) => {
+                return Err(source_error(clause, source, "is a socket: whatever listens on it would be reachable from inside"));
+            }
+            Some(kind) => {
+                return Err(source_error(clause, source, format!("is a {kind:?}; only directories and regular files can be mounted")));
+            }
+            None => unreachable_source(clause, source, facts)?,
+        };
+        if let Some(why) = forbidden_source(&facts.resolved) {
+            return Err(source_error(clause, source, why));
+        }
+        let owned_by_root = facts.uid == 0 || facts.gid == 0;
+        let idmap = if !self.identity.idmapped || (flags.read_only && owned_by_root) {
+            None
+        } else {
+            if owned_by_root && !facts.private {
+                return Err(source_error(clause, source, format!(
+                    "belongs to root ({}:{}) and others can enter it: files that the sandbox creates would be root's on \
+                     the host; `chown` it to an ordinary user, or `chmod 700` it",
+                    facts.uid, facts.gid,
+                )));
+            }
+            let (uid, gid) = self.identity.host_ids;
+            let maps = IdMaps { uids: vec![one(facts.uid, uid)], gids: vec![one(facts.gid, gid)] };
+            Some(Idmap { maps, required: !flags.read_only })
+        };
+        let lower = self.tree(clause, source, kind, flags, idmap);
+        let from_root = clause.starts_with("root") && kind == FileKind::Directory;
+        if from_root && self.spec.airlock.writable != Writable::None {
+            let name = relative(source).to_string_lossy().replace('/', "-");
+            let overlay = self.overlay(clause, &[lower], &name, MountFlags { read_only: false, ..flags })?;
+            return Ok((overlay, kind));
+        }
+        Ok((lower, kind))
+    }
+
+    /// The sandbox's device nodes: made by root, bound from the host by an ordinary user.
+    fn devices(&mut self) -> Result<(), PlanError> {
+        let linux = self.spec.oci.linux().as_ref();
+        for device in linux.and_then(|linux| linux.devices().as_ref()).into_iter().flatten() {
+            let target = device.path();
+            let clause = "devices";
+            if self.identity.root {
+                let (major, minor) = (
+                    u32::try_from(device.major()).map_err(|_| target_error(clause, target, "negative major number"))?,
+                    u32::try_from(device.minor()).map_err(|_| target_error(clause, target, "negative minor number"))?,
+                );
+                self.mount_point(clause, target, Entry::Device { major, minor })?;
+            } else {
+                let flags = MountFlags { no_exec: true, ..MountFlags::default() };
+                let mount = self.tree(clause, target, FileKind::CharDevice, flags, None);
+                self.mount_point(clause, target, Entry::File { mode: 0o644, content: String::new() })?;
+                self.layout.attach.push(step(clause, Action::Attach { mount, target: target.clone() }));
+                self.layout.expected.push(ExpectedMount { clause: clause.into(), target: target.clone(), flags });
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, node: &Node) -> Result<(), PlanError> {
+        let clause = "root.kind";
+        let (path, entry, owner) = match node {
+            Node::Dir { path, mode, user_owned } => {
+                let owner = if *user_owned { self.identity.user_owner } else { self.identity.root_owner };
+                (path, Entry::Dir { mode: *mode }, owner)
+            }
+            Node::Link { path, target } => (path, Entry::Link { target: target.clone() }, self.identity.root_owner),
+            Node::File { path, mode, content } => {
+                (path, Entry::File { mode: *mode, content: content.clone() }, self.identity.root_owner)
+            }
+            Node::Copy { path, source } => (path, Entry::Copy { source: source.clone() }, self.identity.root_owner),
+        };
+        self.entry(clause, path, entry, owner)
+    }
+
+    fn mount_point(&mut self, clause: &str, target: &Path, entry: Entry) -> Result<(), PlanError> {
+        let owner = self.identity.root_owner;
+        self.entry(clause, target, entry, owner)
+    }
+
+    /// Plans an entry at `path` with the directories above it, in the mount that will cover its parent.
+    /// Nothing is made in what belongs to the host: there the entry must exist.
+    fn entry(&mut self, clause: &str, path: &Path, entry: Entry, owner: Owner) -> Result<(), PlanError> {
+        if !is_plain_absolute(path) {
+            return Err(target_error(clause, path, "must be absolute, without `.` or `..`"));
+        }
+        let place = self
+            .places
+            .iter()
+            .filter(|place| path.starts_with(&place.target) && path != place.target)
+            .max_by_key(|place| place.target.components().count());
+        let Some(Place { target, mount, ours: true }) = place else { return Ok(()) };
+        let (base, mount) = (target.clone(), *mount);
+        let inner = path.strip_prefix(&base).unwrap_or(path);
+        let parents: Vec<&Path> = inner.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()).collect();
+        for parent in parents.into_iter().rev() {
+            if self.made.insert(base.join(parent)) {
+                let owner = self.identity.root_owner;
+                self.entries.push(make(clause, mount, parent, owner, Entry::Dir { mode: 0o755 }));
+            }
+        }
+        if self.made.insert(path.to_path_buf()) {
+            self.entries.push(make(clause, mount, inner, owner, entry));
+        }
+        Ok(())
+    }
+
+    fn tmpfs(&mut self, clause: &str, size: u64, mode: u32, owner: Owner, flags: MountFlags) -> MountId {
+        let mount = self.id();
+        let open = MountFlags { read_only: false, ..flags };
+        self.layout.build.push(step(clause, Action::NewTmpfs { mount, size, mode, owner, flags: open }));
+        if flags.read_only {
+            self.entries.push(step(clause, Action::Seal { mount }));
+        }
+        self.layout.handed_over.push(mount);
+        mount
+    }
+
+    fn tree(&mut self, clause: &str, source: &Path, kind: FileKind, flags: MountFlags, idmap: Option<Idmap>) -> MountId {
+        let mount = self.id();
+        let source = source.to_path_buf();
+        self.layout.build.push(step(clause, Action::CloneTree { mount, source, kind, flags, idmap }));
+        self.layout.handed_over.push(mount);
+        mount
+    }
+
+    /// An overlay over `lower`. Overlays take paths, not descriptors, before kernel 6.13; so the layers are
+    /// attached in a scratch directory that goes away with the old root.
+    fn overlay(&mut self, clause: &str, lower: &[MountId], name: &str, flags: MountFlags) -> Result<MountId, PlanError> {
+        let scratch = match self.scratch {
+            Some(scratch) => scratch,
+            None => self.scratch()?,
+        };
+        for layer in lower {
+            self.scratch_attach(clause, scratch.mount, *layer);
+        }
+        let mount = self.id();
+        let (lower, upper, name) = (lower.to_vec(), scratch.upper, name.into());
+        self.overlays.push(step(clause, Action::NewOverlay { mount, lower, upper, name, flags }));
+        Ok(mount)
+    }
+
+    /// Plans the scratch directory.
+    fn scratch(&mut self) -> Result<Scratch, PlanError> {
+        let owner = self.identity.root_owner;
+        let mount = self.tmpfs("root.writable", 1 << 20, 0o700, owner, MountFlags { no_dev: true, ..MountFlags::default() });
+        self.overlays.push(step("root.writable", Action::AttachRoot { mount }));
+        let flags = MountFlags { no_dev: true, ..MountFlags::default() };
+        let upper = match self.spec.airlock.writable.clone() {
+            Writable::None => None,
+            Writable::Tmpfs { size } => Some(self.tmpfs("root.writable", size, 0o755, owner, flags)),
+            Writable::Dir { path } => {
+                let facts = self.source("root.writable", &path)?;
+                if facts.kind != Some(FileKind::Directory) {
+                    return Err(source_error("root.writable", &path, "is not a directory"));
+                }
+                if facts.uid == 0 && self.identity.root && !facts.private {
+                    return Err(source_error("root.writable", &path, "belongs to root and others can enter it; `chmod 700` it or give it to an ordinary user"));
+                }
+                let idmap = self.identity.idmapped.then(|| Idmap { maps: kept_upper(facts, self.identity), required: true });
+                Some(self.tree("root.writable", &path, FileKind::Directory, flags, idmap))
+            }
+        };
+        if let Some(upper) = upper {
+            self.scratch_attach("root.writable", mount, upper);
+        }
+        let scratch = Scratch { mount, upper };
+        self.scratch = Some(scratch);
+        Ok(scratch)
+    }
+
+    fn scratch_attach(&mut self, clause: &str, scratch: MountId, mount: MountId) {
+        let name = PathBuf::from(mount.to_string());
+        let owner = self.identity.root_owner;
+        self.entries.push(make(clause, scratch, &name, owner, Entry::Dir { mode: 0o755 }));
+        self.overlays.push(step(clause, Action::Attach { mount, target: Path::new("/").join(name) }));
+    }
+
+    fn source(&self, clause: &str, path: &Path) -> Result<&SourceFacts, PlanError> {
+        let facts = self.facts.sources.get(path);
+        let facts = facts.ok_or_else(|| source_error(clause, path, "was not looked at; the host facts are of another spec"))?;
+        if facts.kind.is_none() {
+            unreachable_source(clause, path, facts)?;
+        }
+        Ok(facts)
+    }
+
+    /// Owner of a tmpfs from its `uid=` and `gid=` options, as the building side names it.
+    fn owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<Owner, PlanError> {
+        let identity = self.identity;
+        match (uid, gid) {
+            (None, None) => Ok(identity.root_owner),
+            (uid, gid) if (uid.unwrap_or(0), gid.unwrap_or(0)) == (identity.uid, identity.gid) => Ok(identity.user_owner),
+            (Some(0) | None, Some(0) | None) => Ok(identity.root_owner),
+            (uid, gid) => Err(PlanError::Ids(format!(
+                "a tmpfs can belong to the sandbox's root or to the payload's user, not to {uid:?}:{gid:?}"
+            ))),
+        }
+    }
+
+    fn clause(&self, target: &Path) -> String {
+        self.spec.airlock.origins.get(target).cloned().unwrap_or_else(|| format!("mount {}", target.display()))
+    }
+
+    fn finish(mut self, root: MountId) -> (Layout, Vec<Step>) {
+        // Seals come last, whatever the order in which mounts were planned.
+        let (seals, entries): (Vec<_>, Vec<_>) =
+            self.entries.into_iter().partition(|step| matches!(step.action, Action::Seal { .. }));
+        self.layout.build.extend(entries);
+        self.layout.build.extend(seals);
+        self.layout.attach.insert(0, step("root", Action::AttachRoot { mount: root }));
+        (self.layout, self.overlays)
+    }
+}
+
+/// The rights that the mounts imply, narrowed by the policy's table.
+pub(super) fn landlock_rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
+    let mut grants: Vec<(PathBuf, Access)> = Vec::new();
+    let (whole, assembled) = match &spec.airlock.root {
+        RootKind::Dir(_) => (true, false),
+        RootKind::Host | RootKind::Empty => (false, true),
+    };
+    let reading = Access { read: true, exec: true, list: true, ..Access::default() };
+    let writing = Access { write: true, create: true, ..reading };
+    let writable = spec.airlock.writable != Writable::None;
+    if whole || writable {
+        grants.push(("/".into(), if writable { writing } else { reading }));
+    }
+    if assembled {
+        let files = spec.airlock.skeleton.iter().filter_map(|node| match node {
+            Node::File { path, .. } | Node::Copy { path, .. } => path.parent(),
+            Node::Dir { .. } | Node::Link { .. } => None,
+        });
+        let directories: BTreeSet<&Path> = files.filter(|parent| *parent != Path::new("/")).collect();
+        grants.extend(directories.into_iter().map(|path| (path.to_path_buf(), Access { exec: false, ..reading })));
+    }
+    let mut fixed = Vec::new();
+    for mount in spec.oci.mounts().iter().flatten() {
+        let Ok(options) = Options::parse(mount) else { continue };
+        let target = mount.destination().clone();
+        let device = Access { read: true, list: true, write: true, ioctl: true, ..Access::default() };
+        match mount.typ().as_deref() {
+            // Thread names are written below /proc/self/task (CUDA does); the PID namespace is private.
+            Some("proc") => fixed.push((target, Access { read: true, list: true, write: true, ..Access::default() })),
+            Some("devpts") => fixed.push((target, device)),
+            Some("tmpfs") if target == Path::new("/dev") => fixed.push((target, device)),
+            Some("tmpfs" | "bind") => {
+                let access = if options.flags.read_only && !(writable && is_root_part(spec, &target)) { reading } else { writing };
+                grants.push((target, Access { exec: !options.flags.no_exec, ..access }));
+            }
+            _ => {}
+        }
+    }
+    let narrowed = landlock.read.is_some() || landlock.write.is_some();
+    let mut rules = match (&landlock.read, &landlock.write) {
+        (None, None) => grants,
+        (read, write) => {
+            let everything = vec![PathBuf::from("/")];
+            let mut rules = narrow(&grants, read.as_ref().unwrap_or(&everything), reading);
+            rules.extend(narrow(&grants, write.as_ref().unwrap_or(&everything), Access { write: true, create: true, ..Access::default() }));
+            rules
+        }
+    };
+    rules.extend(fixed);
+    if !narrowed {
+        // Names may be listed everywhere: a rule on `/` reaches across mounts, so it cannot say "only here".
+        rules.push(("/".into(), Access { list: true, ..Access::default() }));
+    }
+    rules.into_iter().filter(|(_, access)| *access != Access::default()).map(|(path, access)| LandlockRule { path, access }).collect()
+}
+
+/// What of `grants` remains at and below `paths` when only the rights of `mask` count.
+fn narrow(grants: &[(PathBuf, Access)], paths: &[PathBuf], mask: Access) -> Vec<(PathBuf, Access)> {
+    let mut rules = Vec::new();
+    for path in paths {
+        let covering = grants
+            .iter()
+            .filter(|(target, _)| path.starts_with(target))
+            .max_by_key(|(target, _)| target.components().count());
+        rules.extend(covering.map(|(_, access)| (path.clone(), access.and(mask))));
+        let beneath = grants.iter().filter(|(target, _)| target != path && target.starts_with(path));
+        rules.extend(beneath.map(|(target, access)| (target.clone(), access.and(mask))));
+    }
+    rules
+}
+
+fn is_root_part(spec: &Spec, target: &Path) -> bool {
+    spec.airlock.origins.get(target).is_some_and(|clause| clause.starts_with("root"))
+}
+
+fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
+    if mounts.len() > MOST_MOUNTS {
+        return Err(PlanError::TooMany { clause: "mount", what: "mounts", found: mounts.len(), limit: MOST_MOUNTS });
+    }
+    let mut seen = BTreeSet::new();
+    for mount in mounts {
+        let target = mount.destination();
+        let clause = spec.airlock.origins.get(target).cloned().unwrap_or_else(|| "mount".into());
+        let kernel_made = matches!(mount.typ().as_deref(), Some("proc"));
+        let text = target.to_string_lossy();
+        let why = if !is_plain_absolute(target) {
+            "must be absolute, without `.` or `..`"
+        } else if target == Path::new("/") {
+            "is the root itself; use [root]"
+        } else if text.contains(['\0', '\n']) {
+            "contains a NUL or newline character"
+        } else if !kernel_made && ["/proc", "/sys"].iter().any(|tree| target.starts_with(tree)) {
+            "lies in a file system of the kernel, which no mount may cover"
+        } else if !seen.insert(target) {
+            "is used by two mounts"
+        } else {
+            continue;
+        };
+        return Err(PlanError::Target { clause, path: target.clone(), why: why.into() });
+    }
+    Ok(())
+}
+
+/// Trees of the host that give the sandbox reach into the host, whatever the mode.
+fn forbidden_source(resolved: &Path) -> Option<&'static str> {
+    let whole = |path: &str| resolved == Path::new(path);
+    if whole("/") {
+        return Some("is the whole host; mount the parts that are needed");
+    }
+    if whole("/run") || whole("/var") {
+        return Some("holds the sockets of the host's services; mount the parts that are needed");
+    }
+    let below = ["/proc", "/sys", "/dev"].iter().any(|tree| resolved.starts_with(tree));
+    below.then_some("is a kernel file system of the host; the sandbox gets its own")
+}
+
+fn is_plain_absolute(path: &Path) -> bool {
+    path.is_absolute()
+        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+        && !path.as_os_str().to_string_lossy().split('/').any(|part| part == ".")
+}
+
+fn make(clause: &str, mount: MountId, path: &Path, owner: Owner, entry: Entry) -> Step {
+    step(clause, Action::Make { mount, path: path.to_path_buf(), owner, entry })
+}
+
+fn one(inside: u32, outside: u32) -> IdMapping {
+    IdMapping { inside, outside, count: 1 }
+}
+
+/// On-disk ids 0..65536 as the sandbox's own.
+fn whole_range(root: Owner) -> IdMaps {
+    let range = |outside| vec![IdMapping { inside: 0, outside, count: RANGE_LEN }];
+    IdMaps { uids: range(root.uid), gids: range(root.gid) }
+}
+
+/// Ids of an upper directory that is kept: its owner is the payload, one reserved id is the sandbox's root.
+fn kept_upper(facts: &SourceFacts, identity: &Identity) -> IdMaps {
+    let map = |owner, payload, root| {
+        if payload == root { vec![one(owner, payload)] } else { vec![one(owner, payload), one(KEPT_ROOT, root)] }
+    };
+    let (uid, gid) = identity.host_ids;
+    IdMaps { uids: map(facts.uid, uid, identity.root_owner.uid), gids: map(facts.gid, gid, identity.root_owner.gid) }
+}
+
+fn unreachable_source<T>(clause: &str, path: &Path, facts: &SourceFacts) -> Result<T, PlanError> {
+    let why = facts.error.clone().unwrap_or_else(|| "is of an unknown type".into());
+    Err(source_error(clause, path, why))
+}
+
+fn source_error(clause: &str, path: &Path, why: impl Into<String>) -> PlanError {
+    PlanError::Source { clause: clause.into(), path: path.to_path_buf(), why: why.into() }
+}
+
+fn target_error(clause: &str, path: &Path, why: &str) -> PlanError {
+    PlanError::Target { clause: clause.into(), path: path.to_path_buf(), why: why.into() }
+}
+
+impl Access {
+    /// The rights in both.
+    fn and(self, other: Access) -> Access {
+        Access {
+            read: self.read && other.read,
+            exec: self.exec && other.exec,
+            list: self.list && other.list,
+            write: self.write && other.write,
+            create: self.create && other.create,
+            ioctl: self.ioctl && other.ioctl,
+        }
+    }
+}

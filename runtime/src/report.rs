@@ -1,0 +1,202 @@
+//! The end report: why and how a sandbox ended, and what confined it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Lowered;
+
+/// Version of the report's form.
+pub const REPORT_VERSION: u32 = 1;
+
+/// Why and how a sandbox ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EndReport {
+    /// Version of this form.
+    pub version: u32,
+    /// Name of the sandbox.
+    pub id: String,
+    /// Name of the policy.
+    pub policy: String,
+    /// `sha256:<hex>` of the policy after everything was merged.
+    pub policy_digest: String,
+    /// `sha256:<hex>` of the spec.
+    pub spec_digest: String,
+    /// Why it ended.
+    pub reason: Reason,
+    /// The command's exit status, if it exited.
+    pub exit_code: Option<i32>,
+    /// The signal that ended the command.
+    pub signal: Option<i32>,
+    /// What failed, when nothing ran.
+    pub error: Option<String>,
+    /// Wall-clock time from release to end, milliseconds.
+    pub wall_ms: u64,
+    /// CPU time in user mode, milliseconds.
+    pub user_ms: Option<u64>,
+    /// CPU time in the kernel, milliseconds.
+    pub sys_ms: Option<u64>,
+    /// Highest memory use in bytes: of the control group, page cache included, or (where there is none) the
+    /// largest resident set of one process.
+    pub memory_peak: Option<u64>,
+    /// Block device traffic in bytes.
+    pub io: Option<Io>,
+    /// Highest number of tasks at once.
+    pub pids_peak: Option<u64>,
+    /// Forks refused by the pids limit.
+    pub pids_refused: Option<u64>,
+    /// Processes killed for want of memory.
+    pub oom_kills: Option<u64>,
+    /// System calls refused by the filter, where the kernel counts them (no kernel up to 6.18 does).
+    pub refused_syscalls: Option<u64>,
+    /// What confined it, clause by clause, with the evidence.
+    pub enforced: Vec<Evidence>,
+    /// Protections that the policy allowed to be lowered, and were.
+    pub lowered: Vec<Lowered>,
+    /// What could not be taken away afterwards.
+    pub left_behind: Option<String>,
+}
+
+/// Block device traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Io {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
+/// Why a sandbox ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The command exited by itself.
+    Exited,
+    /// A signal ended the command.
+    Signalled,
+    /// The command was killed for want of memory.
+    Oom,
+    /// The wall-clock limit was reached.
+    WallTimeout,
+    /// The command failed after the pids limit had refused it a process.
+    PidsLimitHit,
+    /// The sandbox was not built, or the command could not be executed.
+    SetupFailed,
+    /// The monitor was killed, and the sandbox with it.
+    SupervisorLost,
+}
+
+/// One thing that confined the payload, and how that is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// The policy clause.
+    pub clause: String,
+    /// What holds.
+    pub what: String,
+    /// How it is known.
+    pub evidence: EvidenceKind,
+}
+
+/// How something is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EvidenceKind {
+    /// Read back from the kernel by the monitor.
+    KernelRead,
+    /// Tried by init before the payload existed, and refused.
+    ChildProbe,
+    /// The call that sets it succeeded, and the kernel shows it nowhere.
+    StepOk,
+}
+
+impl EndReport {
+    /// The report of a sandbox of which nothing ran, or nothing is known.
+    pub fn without_run(id: &str, reason: Reason, error: &str) -> EndReport {
+        EndReport {
+            version: REPORT_VERSION,
+            id: id.into(),
+            policy: String::new(),
+            policy_digest: String::new(),
+            spec_digest: String::new(),
+            reason,
+            exit_code: None,
+            signal: None,
+            error: Some(error.into()),
+            wall_ms: 0,
+            user_ms: None,
+            sys_ms: None,
+            memory_peak: None,
+            io: None,
+            pids_peak: None,
+            pids_refused: None,
+            oom_kills: None,
+            refused_syscalls: None,
+            enforced: Vec::new(),
+            lowered: Vec::new(),
+            left_behind: None,
+        }
+    }
+
+    /// The command's exit status as a shell states it: 128 + n for signal n.
+    pub fn exit_status(&self) -> u8 {
+        let status = match (self.exit_code, self.signal) {
+            (Some(code), _) => code,
+            (None, Some(signal)) => 128 + signal,
+            (None, None) => 125,
+        };
+        u8::try_from(status & 0xff).unwrap_or(125)
+    }
+
+    /// Writes the report as JSON, whole or not at all.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let mut name = path.file_name().ok_or_else(|| io::Error::other("is not a file name"))?.to_os_string();
+        name.push(format!(".{}.tmp", self.id));
+        let temporary = path.with_file_name(name);
+        let written = (|| {
+            let mut file = fs::File::options().write(true).create_new(true).open(&temporary)?;
+            serde_json::to_writer_pretty(&mut file, self)?;
+            file.write_all(b"\n")?;
+            fs::rename(&temporary, path)
+        })();
+        if written.is_err() {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+}
+
+/// The report's JSON Schema.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(EndReport).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_become_128_and_more() {
+        let mut report = EndReport::without_run("x", Reason::Signalled, "");
+        assert_eq!(report.exit_status(), 125);
+        report.signal = Some(9);
+        assert_eq!(report.exit_status(), 137);
+        report.exit_code = Some(3);
+        assert_eq!(report.exit_status(), 3);
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("taken");
+        fs::create_dir(&path).unwrap();
+        assert!(EndReport::without_run("x", Reason::Exited, "").write(&path).is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,329 @@
+//! Runtime state: one directory per live sandbox, so that another process can list, end and sweep it.
+//!
+//! `/run/airlock` for root, `$XDG_RUNTIME_DIR/airlock` for a user. Each sandbox has one file, locked by its
+//! monitor for as long as that lives: a file whose lock can be had belongs to a sandbox whose monitor died.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroups::{Cgroup, CgroupFacts, CgroupRecord};
+use crate::launch::END_TIMEOUT;
+use crate::report::{EndReport, Reason};
+
+/// What is known of a live sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Its name.
+    pub id: String,
+    /// Process id of its monitor.
+    pub monitor: i32,
+    /// Process id of its init and the time it started (field 22 of proc_pid_stat(5)), once it exists.
+    pub init: Option<(i32, u64)>,
+    /// Its control group.
+    pub cgroup: Option<CgroupRecord>,
+    /// Where an end report goes if the monitor cannot write it.
+    pub report: Option<PathBuf>,
+    /// Seconds since the epoch.
+    pub started: u64,
+}
+
+/// The state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// A file operation failed.
+    #[error("state: {step} {path}: {source}")]
+    Io {
+        /// What was done.
+        step: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The directory belongs to somebody else, or others may write to it.
+    #[error("state: {path} must belong to you and be writable by nobody else (owner {owner}, mode {mode:o})")]
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its mode.
+        mode: u32,
+    },
+    /// No directory for an ordinary user's state.
+    #[error("state: XDG_RUNTIME_DIR is not set to an absolute path; set it to a private directory (systemd makes /run/user/UID)")]
+    NoRuntimeDir,
+}
+
+/// The state directory.
+#[derive(Clone, Debug)]
+pub struct Sandboxes {
+    root: PathBuf,
+}
+
+/// One sandbox's state, locked.
+#[derive(Debug)]
+pub struct State {
+    path: PathBuf,
+    file: File,
+    record: Record,
+}
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Sandboxes whose remains were removed.
+    pub removed: Vec<String>,
+    /// Sandboxes of which something is left, and why.
+    pub left: Vec<(String, String)>,
+    /// Sandboxes whose monitor lives.
+    pub live: usize,
+}
+
+impl Sandboxes {
+    /// Opens the caller's state directory, making it if need be.
+    pub fn open() -> Result<Sandboxes, StateError> {
+        let root = if rustix::process::geteuid().is_root() {
+            PathBuf::from("/run/airlock")
+        } else {
+            let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+            base.ok_or(StateError::NoRuntimeDir)?.join("airlock")
+        };
+        Sandboxes::at(root)
+    }
+
+    /// Opens a state directory at `root`.
+    pub fn at(root: PathBuf) -> Result<Sandboxes, StateError> {
+        for directory in [root.clone(), root.join("sandboxes")] {
+            match DirBuilder::new().mode(0o700).create(&directory) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                result => result.map_err(at("creating", &directory))?,
+            }
+        }
+        let metadata = fs::symlink_metadata(&root).map_err(at("checking", &root))?;
+        let own = rustix::process::geteuid().as_raw();
+        if !metadata.is_dir() || metadata.uid() != own || metadata.mode() & 0o022 != 0 {
+            return Err(StateError::Unsafe { path: root, owner: metadata.uid(), mode: metadata.mode() & 0o7777 });
+        }
+        Ok(Sandboxes { root })
+    }
+
+    /// Directory of the id pool's lock files.
+    pub fn id_pool(&self) -> PathBuf {
+        self.root.join("ids")
+    }
+
+    /// A name that no sandbox has.
+    pub fn new_id(&self) -> Result<String, StateError> {
+        let mut bytes = [0_u8; 6];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| StateError::Io { step: "naming a sandbox", path: self.root.clone(), source: error.into() })?;
+        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    /// Makes and locks the state of a new sandbox.
+    pub fn create(&self, id: &str, report: Option<PathBuf>) -> Result<State, StateError> {
+        let path = self.path(id);
+        let options = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let file = options.map_err(at("creating", &path))?;
+        file.lock().map_err(at("locking", &path))?;
+        let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let record = Record {
+            id: id.into(),
+            monitor: rustix::process::getpid().as_raw_nonzero().get(),
+            init: None,
+            cgroup: None,
+            report,
+            started: started.map_or(0, |since| since.as_secs()),
+        };
+        let mut state = State { path, file, record };
+        state.write()?;
+        Ok(state)
+    }
+
+    /// Records of all sandboxes, live or not.
+    pub fn list(&self) -> Result<Vec<Record>, StateError> {
+        let mut records = Vec::new();
+        for id in self.ids()? {
+            // One that ends meanwhile is not an error.
+            if let Ok(text) = fs::read(self.path(&id)) && let Ok(record) = serde_json::from_slice(&text) {
+                records.push(record);
+            }
+        }
+        records.sort_by(|a: &Record, b: &Record| (a.started, &a.id).cmp(&(b.started, &b.id)));
+        Ok(records)
+    }
+
+    /// Removes what is left of sandboxes whose monitor died.
+    pub fn sweep(&self) -> Result<Swept, StateError> {
+        let mut swept = Swept::default();
+        for id in self.ids()? {
+            match self.sweep_one(&id) {
+                Ok(true) => swept.removed.push(id),
+                Ok(false) => swept.live += 1,
+                Err(why) => swept.left.push((id, why)),
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Sweeps one sandbox; true when nothing of it is left.
+    pub(crate) fn sweep_by_id(&self, id: &str) -> bool {
+        let plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        plain && (!self.path(id).exists() || self.sweep_one(id) == Ok(true))
+    }
+
+    /// True: removed; false: its monitor lives.
+    fn sweep_one(&self, id: &str) -> Result<bool, String> {
+        let path = self.path(id);
+        let mut file = match File::options().read(true).write(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(error) => return Err(error.to_string()),
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error.to_string()),
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(|error| error.to_string())?;
+        // An empty or cut file: its monitor died before it had made anything but this file.
+        if let Ok(record) = serde_json::from_str::<Record>(&text) {
+            end_init(&record);
+            if let Some(cgroup) = &record.cgroup {
+                remove_cgroup(cgroup)?;
+            }
+            write_lost_report(&record);
+        }
+        fs::remove_file(&path).map_err(|error| error.to_string())?;
+        Ok(true)
+    }
+
+    fn ids(&self) -> Result<Vec<String>, StateError> {
+        let directory = self.root.join("sandboxes");
+        let entries = fs::read_dir(&directory).map_err(at("reading", &directory))?;
+        Ok(entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(".json").map(String::from))
+            .collect())
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.root.join("sandboxes").join(format!("{id}.json"))
+    }
+}
+
+impl State {
+    /// Writes down the control group; called before it is made, and again when it is.
+    pub(crate) fn record_cgroup(&mut self, cgroup: CgroupRecord) -> Result<(), StateError> {
+        self.record.cgroup = Some(cgroup);
+        self.write()
+    }
+
+    /// Writes down init.
+    pub(crate) fn record_pid(&mut self, pid: i32) -> Result<(), StateError> {
+        self.record.init = start_time(pid).map(|started| (pid, started));
+        self.write()
+    }
+
+    /// Removes the state.
+    pub(crate) fn remove(self) -> Result<(), StateError> {
+        fs::remove_file(&self.path).map_err(at("removing", &self.path))
+    }
+
+    fn write(&mut self) -> Result<(), StateError> {
+        let text = serde_json::to_vec(&self.record)
+            .map_err(|error| StateError::Io { step: "encoding", path: self.path.clone(), source: error.into() })?;
+        // Longer than before or equal, so that a reader never sees a mixture that parses.
+        self.file
+            .rewind()
+            .and_then(|()| self.file.set_len(0))
+            .and_then(|()| self.file.write_all(&text))
+            .map_err(at("writing", &self.path))
+    }
+}
+
+/// Kills init if the process of that id is still the one that was started.
+fn end_init(record: &Record) {
+    let Some((pid, started)) = record.init else { return };
+    let Some(raw) = rustix::process::Pid::from_raw(pid) else { return };
+    let Ok(pidfd) = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty()) else { return };
+    // Checked after the descriptor is held: the id cannot be given to another process in between.
+    if start_time(pid) == Some(started) {
+        // Gone meanwhile is as good.
+        let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+    }
+}
+
+fn remove_cgroup(record: &CgroupRecord) -> Result<(), String> {
+    let facts = CgroupFacts::read().map_err(|error| error.to_string())?;
+    let group = Cgroup::open(record, &facts).map_err(|error| error.to_string())?;
+    let timeout: Duration = END_TIMEOUT;
+    group.kill(timeout).and_then(|()| group.remove(timeout)).map_err(|error| error.to_string())
+}
+
+fn write_lost_report(record: &Record) {
+    if let Some(path) = &record.report
+        && !path.exists()
+    {
+        let report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
+        if let Err(error) = report.write(path) {
+            tracing::warn!("{}: {error}", path.display());
+        }
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`: clock ticks after boot at which the process started.
+fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in field 2 may hold anything; the last parenthesis ends it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
+    let path = path.to_path_buf();
+    move |source| StateError::Io { step, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_whose_monitor_lives_is_not_swept() {
+        let directory = tempfile::tempdir().unwrap();
+        let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
+        let state = sandboxes.create("live", None).unwrap();
+        let swept = sandboxes.sweep().unwrap();
+        assert_eq!((swept.live, swept.removed.len()), (1, 0));
+        drop(state);
+        assert_eq!(sandboxes.sweep().unwrap().removed, ["live"]);
+        assert!(sandboxes.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_lost_sandbox_gets_its_report() {
+        let directory = tempfile::tempdir().unwrap();
+        let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
+        let report = directory.path().join("report.json");
+        drop(sandboxes.create("lost", Some(report.clone())).unwrap());
+        sandboxes.sweep().unwrap();
+        let text = fs::read_to_string(report).unwrap();
+        assert!(text.contains("supervisor-lost"), "{text}");
+    }
+
+    #[test]
+    fn a_state_directory_that_others_can_write_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("airlock");
+        fs::create_dir(&root).unwrap();
+        fs::set_permissions(&root, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(matches!(Sandboxes::at(root), Err(StateError::Unsafe { .. })));
+    }
+}

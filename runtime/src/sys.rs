@@ -1,0 +1,202 @@
+//! Kernel calls that neither nix nor rustix wraps, and nothing else.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::mount::MountAttrFlags;
+
+/// `CLONE_INTO_CGROUP`. libc declares it as a 32-bit zero on glibc, which starts the child in the
+/// parent's cgroup without a word.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+const CLONE_PIDFD: u64 = 0x1000;
+
+/// Which side of [`clone3`] the caller is on.
+pub(crate) enum Cloned {
+    /// The new process.
+    Child,
+    /// The caller, with the child's id and a descriptor of it.
+    Parent { pid: i32, pidfd: OwnedFd },
+}
+
+/// clone3(2) as a fork: copy-on-write memory, SIGCHLD on exit, a pidfd, and the given namespaces.
+///
+/// The process must have one thread: the child goes on with the parent's allocator and locks.
+pub(crate) fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct CloneArgs {
+        flags: u64,
+        pidfd: u64,
+        child_tid: u64,
+        parent_tid: u64,
+        exit_signal: u64,
+        stack: u64,
+        stack_size: u64,
+        tls: u64,
+        set_tid: u64,
+        set_tid_size: u64,
+        cgroup: u64,
+    }
+    let mut pidfd: RawFd = -1;
+    let mut args = CloneArgs {
+        flags: namespaces | CLONE_PIDFD,
+        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
+        exit_signal: 17, // SIGCHLD
+        ..CloneArgs::default()
+    };
+    if let Some(directory) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = u64::from(directory.as_raw_fd().cast_unsigned());
+    }
+    // SAFETY: `args` is a valid clone_args of the stated size; without CLONE_VM the child has its own
+    // copy of this stack and returns from the call like a fork.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Cloned::Child),
+        pid => {
+            // SAFETY: CLONE_PIDFD made the kernel store a fresh descriptor that nobody else owns.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            let pid = i32::try_from(pid).map_err(io::Error::other)?;
+            Ok(Cloned::Parent { pid, pidfd })
+        }
+    }
+}
+
+/// fork(2) of a single-threaded process, through libc so that its own state (thread id) stays right.
+pub(crate) fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: the process has one thread, so the child may use everything the parent could.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(pid)),
+    }
+}
+
+/// Runs `child` in a process that shares this one's memory until it ends, in a new user namespace, and
+/// returns a pidfd. See `idmap.rs`.
+pub(crate) fn userns_holder() -> io::Result<(i32, OwnedFd)> {
+    match clone3(clone_flag(libc::CLONE_NEWUSER), None)? {
+        Cloned::Child => loop {
+            // SAFETY: pause(2) has no arguments; the process waits to be killed by its parent.
+            unsafe { libc::pause() };
+        },
+        Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
+    }
+}
+
+/// A libc clone flag as clone3's 64-bit field has it.
+pub(crate) fn clone_flag(flag: c_int) -> u64 {
+    u64::from(flag.cast_unsigned())
+}
+
+/// mount_setattr(2) on a mount descriptor.
+///
+/// `recursive` covers the mounts below. `set` and `clear` are `MOUNT_ATTR_*`; `propagation` is 0 or an
+/// `MS_*` propagation type; `userns` idmaps the mount (kernel 5.12).
+pub(crate) fn mount_setattr(
+    mount: BorrowedFd<'_>,
+    recursive: bool,
+    set: MountAttrFlags,
+    private: bool,
+    userns: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let mut attr = libc::mount_attr {
+        attr_set: u64::from(set.bits()),
+        attr_clr: 0,
+        propagation: if private { libc::MS_PRIVATE } else { 0 },
+        userns_fd: 0,
+    };
+    if let Some(userns) = userns {
+        attr.attr_set |= libc::MOUNT_ATTR_IDMAP;
+        attr.userns_fd = u64::from(userns.as_raw_fd().cast_unsigned());
+    }
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is a NUL-terminated empty string and `attr` a valid mount_attr of the stated size.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw mut attr,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    check(result)
+}
+
+/// Marks every descriptor from `first` on close-on-exec (close_range(2), kernel 5.11).
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: only the close-on-exec flag of descriptors changes; none is closed.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
+}
+
+/// Closes the descriptors `first..=last`.
+///
+/// # Safety
+/// No live `OwnedFd` or other owner may hold a descriptor of that range.
+pub(crate) unsafe fn close_range(first: u32, last: u32) -> io::Result<()> {
+    if first > last {
+        return Ok(());
+    }
+    // SAFETY: the caller vouches that nobody owns these descriptors.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })
+}
+
+/// Replaces the session keyring by a new, anonymous one (keyctl(2) KEYCTL_JOIN_SESSION_KEYRING).
+pub(crate) fn new_session_keyring() -> io::Result<()> {
+    const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
+    // SAFETY: a null name asks for an anonymous keyring; no memory is passed.
+    check(unsafe {
+        libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>())
+    })
+}
+
+/// The Landlock ABI of the running kernel; 0 where Landlock is absent or disabled at boot.
+pub(crate) fn landlock_abi() -> u8 {
+    const LANDLOCK_CREATE_RULESET_VERSION: c_int = 1;
+    // SAFETY: with a null attribute and this flag the call only returns a number.
+    let abi = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0_usize,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    };
+    u8::try_from(abi).unwrap_or(0)
+}
+
+/// Takes over a descriptor received by number (inherited or by SCM_RIGHTS).
+///
+/// # Safety
+/// Nobody else may own `fd`.
+pub(crate) unsafe fn own(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller vouches for sole ownership.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// execve(2): returns only on failure.
+pub(crate) fn execve(
+    path: &std::ffi::CStr,
+    argv: &[*const std::ffi::c_char],
+    envp: &[*const std::ffi::c_char],
+) -> io::Error {
+    debug_assert!(argv.last().is_some_and(|last| last.is_null()));
+    debug_assert!(envp.last().is_some_and(|last| last.is_null()));
+    // SAFETY: both arrays end in a null pointer and point to NUL-terminated strings that outlive the call.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Ends the process at once, without running exit handlers that belong to the parent's copy.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit(2) has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,313 @@
+//! Verification: the kernel's view of a built sandbox against its plan, before the payload is released.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::cgroups::Cgroup;
+use crate::ids::{IdMapping, IdMaps};
+use crate::launch::Probe;
+use crate::network;
+use crate::plan::{Action, Expectations, MountFlags, Namespace, Plan};
+use crate::report::{Evidence, EvidenceKind};
+
+/// Reads back everything that can be read, compares, and lists the evidence clause by clause.
+///
+/// # Errors
+/// Every difference, in words.
+pub(crate) fn verify(
+    pid: i32,
+    plan: &Plan,
+    cgroup: Option<&Cgroup>,
+    probes: Vec<Probe>,
+) -> Result<Vec<Evidence>, Vec<String>> {
+    let mut check = Check { pid, evidence: Vec::new(), differences: Vec::new() };
+    let expect = &plan.expect;
+    check.namespaces(expect);
+    check.maps(&expect.maps);
+    check.status(expect);
+    check.limits(expect);
+    check.mounts(expect);
+    check.network(expect);
+    check.cgroup(plan, cgroup);
+    for Probe { clause, what } in probes {
+        check.evidence.push(Evidence { clause, what, evidence: EvidenceKind::ChildProbe });
+    }
+    check.steps_without_readback(plan);
+    check.every_promise_has_evidence(plan);
+    if check.differences.is_empty() { Ok(check.evidence) } else { Err(check.differences) }
+}
+
+struct Check {
+    pid: i32,
+    evidence: Vec<Evidence>,
+    differences: Vec<String>,
+}
+
+impl Check {
+    fn read(&mut self, file: &str) -> String {
+        let path = format!("/proc/{}/{file}", self.pid);
+        fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(|error| {
+            self.differences.push(format!("{path} cannot be read: {error}"));
+            String::new()
+        })
+    }
+
+    fn holds(&mut self, clause: &str, what: impl Into<String>) {
+        self.evidence.push(Evidence { clause: clause.into(), what: what.into(), evidence: EvidenceKind::KernelRead });
+    }
+
+    fn equal<T: PartialEq + std::fmt::Debug>(&mut self, clause: &str, what: &str, expected: &T, found: &T) {
+        if expected == found {
+            self.holds(clause, format!("{what}: {found:?}"));
+        } else {
+            self.differences.push(format!("{clause}: {what} should be {expected:?}, is {found:?}"));
+        }
+    }
+
+    fn namespaces(&mut self, expect: &Expectations) {
+        for namespace in &expect.namespaces {
+            let name = namespace.proc_name();
+            let own = fs::read_link(format!("/proc/self/ns/{name}"));
+            let theirs = fs::read_link(format!("/proc/{}/ns/{name}", self.pid));
+            match (own, theirs) {
+                (Ok(own), Ok(theirs)) if own != theirs => {
+                    self.holds("namespaces", format!("own {name} namespace: {}", theirs.display()));
+                }
+                (own, theirs) => self.differences.push(format!("namespace {name}: {theirs:?} against the host's {own:?}")),
+            }
+        }
+    }
+
+    fn maps(&mut self, maps: &IdMaps) {
+        for (file, lines) in [("uid_map", &maps.uids), ("gid_map", &maps.gids)] {
+            let found = parse_map(&self.read(file));
+            self.equal("identity.ids", file, lines, &found);
+        }
+    }
+
+    fn status(&mut self, expect: &Expectations) {
+        let text = self.read("status");
+        let fields: BTreeMap<&str, &str> =
+            text.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key, value.trim())).collect();
+        let field = |key: &str| fields.get(key).copied().unwrap_or("absent");
+        let numbers = |key: &str| -> Vec<u32> { field(key).split_whitespace().filter_map(|n| n.parse().ok()).collect() };
+        let (uid, gid) = expect.host_ids;
+        self.equal("identity.user", "uids on the host", &vec![uid; 4], &numbers("Uid"));
+        self.equal("identity.user", "gids on the host", &vec![gid; 4], &numbers("Gid"));
+        match &expect.groups {
+            Some(groups) => self.equal("identity.groups", "supplementary groups on the host", groups, &numbers("Groups")),
+            None => self.holds("identity.groups", format!("supplementary groups kept: {:?}", numbers("Groups"))),
+        }
+        let mask = expect.capabilities.iter().fold(0_u64, |mask, number| mask | 1 << number);
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            self.equal("capabilities.keep", set, &format!("{mask:016x}"), &field(set).to_string());
+        }
+        self.equal("process", "NoNewPrivs", &"1", &field("NoNewPrivs"));
+        if expect.seccomp {
+            self.equal("seccomp.profile", "Seccomp mode", &"2", &field("Seccomp"));
+        }
+    }
+
+    fn limits(&mut self, expect: &Expectations) {
+        let text = self.read("limits");
+        for limit in &expect.limits {
+            let Some(name) = limit_name(limit.resource) else { continue };
+            let Some(line) = text.lines().find(|line| line.starts_with(name)) else {
+                self.differences.push(format!("limits: no line {name:?} in /proc/PID/limits"));
+                continue;
+            };
+            let found: Vec<&str> = line[name.len()..].split_whitespace().take(2).collect();
+            let text = |value: u64| if value == u64::MAX { "unlimited".to_string() } else { value.to_string() };
+            self.equal("limits", name, &format!("{} {}", text(limit.soft), text(limit.hard)), &found.join(" "));
+        }
+    }
+
+    fn mounts(&mut self, expect: &Expectations) {
+        let text = self.read("mountinfo");
+        let mut found: BTreeMap<PathBuf, Vec<&str>> = BTreeMap::new();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let (Some(point), Some(options)) = (fields.get(4), fields.get(5)) else { continue };
+            let shared = fields.iter().skip(6).take_while(|field| **field != "-").any(|field| field.starts_with("shared:"));
+            if shared {
+                self.differences.push(format!("mount {point} still exchanges mount events with the host"));
+            }
+            // Later mounts cover earlier ones at the same place.
+            found.insert(unescape(point), options.split(',').collect());
+        }
+        for mount in &expect.mounts {
+            let Some(options) = found.get(&mount.target) else {
+                self.differences.push(format!("{}: nothing is mounted at {}", mount.clause, mount.target.display()));
+                continue;
+            };
+            let MountFlags { read_only, no_exec, no_dev } = mount.flags;
+            let wanted = [(true, "nosuid"), (read_only, "ro"), (no_exec, "noexec"), (no_dev, "nodev")];
+            let missing: Vec<&str> =
+                wanted.iter().filter(|(asked, name)| *asked && !options.contains(name)).map(|(_, name)| *name).collect();
+            if missing.is_empty() {
+                self.holds(&mount.clause, format!("{} mounted {}", mount.target.display(), options.join(",")));
+            } else {
+                self.differences.push(format!("{}: {} lacks {missing:?}", mount.clause, mount.target.display()));
+            }
+        }
+        for covered in expect.covered.iter().filter(|path| found.contains_key(*path)) {
+            self.holds("root", format!("{} covered or read-only", covered.display()));
+        }
+        let planned = |point: &Path| {
+            expect.covered.iter().any(|covered| covered == point)
+                || expect.mounts.iter().any(|mount| {
+                    point == mount.target || (mount.target != Path::new("/") && point.starts_with(&mount.target))
+                })
+        };
+        let strangers: Vec<&PathBuf> = found.keys().filter(|point| !planned(point)).collect();
+        if strangers.is_empty() {
+            self.holds("root", "nothing else is mounted");
+        } else {
+            self.differences.push(format!("root: mounts that nobody asked for: {strangers:?}"));
+        }
+    }
+
+    fn network(&mut self, expect: &Expectations) {
+        if expect.namespaces.contains(&Namespace::Network) {
+            let text = self.read("net/dev");
+            self.equal("network.mode", "interfaces", &vec!["lo"], &network::interfaces(&text));
+        }
+    }
+
+    fn cgroup(&mut self, plan: &Plan, cgroup: Option<&Cgroup>) {
+        let Some(group) = cgroup else { return };
+        let text = self.read("cgroup");
+        let paths: Vec<&str> = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
+        for (_, directory) in group.paths() {
+            let inside = paths.iter().any(|path| *path != "/" && directory.ends_with(path.trim_start_matches('/')));
+            if inside {
+                self.holds("limits", format!("in control group {}", directory.display()));
+            } else {
+                self.differences.push(format!("limits: init is not in {}", directory.display()));
+            }
+        }
+        if let Some(resources) = &plan.expect.resources {
+            match group.read_limits(resources) {
+                Ok(readings) => {
+                    for reading in readings {
+                        let what = format!("{} is {}", reading.path.display(), reading.found);
+                        if reading.holds {
+                            self.holds("limits", what);
+                        } else {
+                            self.differences.push(format!("limits: {what}, should be {}", reading.wanted));
+                        }
+                    }
+                }
+                Err(error) => self.differences.push(error.to_string()),
+            }
+        }
+        for step in &plan.host {
+            if let Action::FilterDevices { filter } = &step.action {
+                match group.read_device_filter(filter) {
+                    Ok(reading) => self.holds("devices", reading.to_string()),
+                    Err(error) => self.differences.push(format!("devices: {error}")),
+                }
+            }
+        }
+    }
+
+    /// What the kernel shows nowhere: that the call succeeded is all there is.
+    fn steps_without_readback(&mut self, plan: &Plan) {
+        for step in &plan.child {
+            let what = match &step.action {
+                Action::Hostname { name } => format!("host name set to {name}"),
+                Action::NewSession => "own session and anonymous session keyring".into(),
+                Action::LoopbackUp => "loopback interface up".into(),
+                Action::ForbidUserNamespaces => "no user namespace can be made inside".into(),
+                Action::DieWithMonitor => "dies with the monitor".into(),
+                Action::EnterWorkingDirectory { path } => format!("working directory {} lies inside", path.display()),
+                Action::CloseDescriptors => "inherited descriptors are closed on exec".into(),
+                _ => continue,
+            };
+            self.evidence.push(Evidence { clause: step.clause.clone(), what, evidence: EvidenceKind::StepOk });
+        }
+    }
+
+    /// A protection without evidence is a protection that nobody looked at.
+    fn every_promise_has_evidence(&mut self, plan: &Plan) {
+        for step in plan.host.iter().chain(&plan.child) {
+            let promised = matches!(step.action, Action::Landlock { .. } | Action::FilterDevices { .. });
+            if promised && !self.evidence.iter().any(|evidence| evidence.clause == step.clause) {
+                self.differences.push(format!("{}: there is no evidence that it holds", step.clause));
+            }
+        }
+    }
+}
+
+fn parse_map(text: &str) -> Vec<IdMapping> {
+    text.lines()
+        .filter_map(|line| {
+            let mut numbers = line.split_whitespace().map(|number| number.parse().ok());
+            Some(IdMapping { inside: numbers.next()??, outside: numbers.next()??, count: numbers.next()?? })
+        })
+        .collect()
+}
+
+/// Names of proc_pid_limits(5).
+fn limit_name(resource: u32) -> Option<&'static str> {
+    Some(match resource {
+        libc::RLIMIT_CPU => "Max cpu time",
+        libc::RLIMIT_FSIZE => "Max file size",
+        libc::RLIMIT_DATA => "Max data size",
+        libc::RLIMIT_STACK => "Max stack size",
+        libc::RLIMIT_CORE => "Max core file size",
+        libc::RLIMIT_RSS => "Max resident set",
+        libc::RLIMIT_NPROC => "Max processes",
+        libc::RLIMIT_NOFILE => "Max open files",
+        libc::RLIMIT_MEMLOCK => "Max locked memory",
+        libc::RLIMIT_AS => "Max address space",
+        libc::RLIMIT_LOCKS => "Max file locks",
+        libc::RLIMIT_SIGPENDING => "Max pending signals",
+        libc::RLIMIT_MSGQUEUE => "Max msgqueue size",
+        libc::RLIMIT_NICE => "Max nice priority",
+        libc::RLIMIT_RTPRIO => "Max realtime priority",
+        libc::RLIMIT_RTTIME => "Max realtime timeout",
+        _ => return None,
+    })
+}
+
+/// Undoes the octal escapes of proc_pid_mountinfo(5).
+fn unescape(text: &str) -> PathBuf {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let octal = bytes.get(at + 1..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if bytes[at] == b'\\' => {
+                plain.push(byte);
+                at += 4;
+            }
+            _ => {
+                plain.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    OsString::from_vec(plain).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_mount_points_are_read() {
+        assert_eq!(unescape(r"/a\040b\134c"), PathBuf::from(r"/a b\c"));
+        assert_eq!(unescape("/plain\\"), PathBuf::from("/plain\\"));
+    }
+
+    #[test]
+    fn maps_are_read_as_the_kernel_pads_them() {
+        let found = parse_map("         0 1879048192      65536\n");
+        assert_eq!(found, [IdMapping { inside: 0, outside: 1_879_048_192, count: 65_536 }]);
+    }
+}
