@@ -8,6 +8,8 @@
 //! * random rules come one to a call: libseccomp 2.5.4 merges the rules of a call into one tree without
 //!   a way back, and then answers wrongly to `arg1 > MAX` beside `arg1 >= MAX && arg3 >= 2`.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 
@@ -261,7 +263,7 @@ fn conditions() -> impl Strategy<Value = Vec<LinuxSeccompArg>> {
     };
     let condition = (0..6_usize, ops, value(), value()).prop_map(|(index, op, value, two)| {
         let builder = LinuxSeccompArgBuilder::default().index(index).op(op).value(value);
-        builder.value_two(two & value).build().unwrap()
+        builder.value_two(two).build().unwrap()
     });
     proptest::collection::vec(condition, 1..4).prop_map(|mut conditions| {
         // libseccomp takes an argument once per rule.

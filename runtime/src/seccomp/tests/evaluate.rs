@@ -48,7 +48,7 @@ fn holds(entry: &LinuxSyscall, args: &[u64; 6]) -> bool {
             "SCMP_CMP_LE" => given <= value,
             "SCMP_CMP_GT" => given > value,
             "SCMP_CMP_GE" => given >= value,
-            "SCMP_CMP_MASKED_EQ" => given & value == condition.value_two().unwrap_or(0),
+            "SCMP_CMP_MASKED_EQ" => given & value == condition.value_two().unwrap_or(0) & value,
             other => panic!("{other}"),
         }
     });

@@ -43,11 +43,8 @@ fn arguments() -> impl Strategy<Value = LinuxSeccompArg> {
         ScmpCmpGt,
         ScmpCmpMaskedEq,
     ]);
-    (0..6_usize, op, values(), values(), any::<bool>()).prop_map(|(index, op, value, two, inside)| {
-        // Most datums lie inside their mask; those outside can never be equal.
-        let two = if inside { two & value } else { two };
-        arg(index, op, value, (op == ScmpCmpMaskedEq).then_some(two))
-    })
+    (0..6_usize, op, values(), values())
+        .prop_map(|(index, op, value, two)| arg(index, op, value, (op == ScmpCmpMaskedEq).then_some(two)))
 }
 
 fn entries() -> impl Strategy<Value = LinuxSyscall> {
@@ -64,7 +61,7 @@ fn entries() -> impl Strategy<Value = LinuxSyscall> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn programs_do_what_random_documents_say(
