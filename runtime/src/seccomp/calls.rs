@@ -195,6 +195,15 @@ pub const REFUSED: &[Refused] = &[
     },
 ];
 
+/// Calls that a policy's `nesting = true` allows outright: what an inner sandbox is made with. They act on
+/// namespaces of the inner user namespace only, which holds no capability over the outer ones. clone3
+/// stays absent, since glibc and inner runtimes fall back to clone.
+#[rustfmt::skip]
+pub const NESTING: &[&str] = &[
+    "chroot", "clone", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount",
+    "open_tree", "open_tree_attr", "pivot_root", "setdomainname", "sethostname", "setns", "umount2", "unshare",
+];
+
 /// Why both profiles refuse this call, or `None` if they do not.
 pub fn refusal(call: &str) -> Option<&'static str> {
     REFUSED

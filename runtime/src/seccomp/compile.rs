@@ -132,9 +132,6 @@ impl<'a> Writer<'a> {
 
     /// `word & mask == value` on one half of an argument.
     fn masked(&mut self, word: u32, mask: u32, value: u32, yes: Label, no: Label) -> Label {
-        if value & !mask != 0 {
-            return no;
-        }
         if mask == 0 || yes == no {
             return yes;
         }

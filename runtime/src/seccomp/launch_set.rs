@@ -10,6 +10,7 @@ use super::table::Architecture;
 /// Calls, with arguments where a profile may look at them, that every profile must let through: the
 /// filter is in force while the child waits for its release, forks and executes the payload, and for as
 /// long as PID 1 reaps.
+#[rustfmt::skip]
 pub const LAUNCH_SET: &[(&str, [u64; 6])] = &[
     ("brk", NONE),
     ("clock_gettime", NONE),
@@ -27,12 +28,15 @@ pub const LAUNCH_SET: &[(&str, [u64; 6])] = &[
     ("futex", NONE),
     ("getdents64", NONE),
     ("getpid", NONE),
+    ("gettid", NONE),
     ("ioctl", [0, libc::TIOCSCTTY, 0, 0, 0, 0]),
     ("ioctl", [0, libc::TIOCSWINSZ, 0, 0, 0, 0]),
     ("kill", NONE),
     ("lseek", NONE),
+    ("madvise", NONE),
     ("mmap", NONE),
     ("mprotect", NONE),
+    ("mremap", NONE),
     ("munmap", NONE),
     ("newfstatat", NONE),
     ("openat", [0, 0, 0o2_000_000, 0, 0, 0]),
@@ -45,12 +49,15 @@ pub const LAUNCH_SET: &[(&str, [u64; 6])] = &[
     ("rt_sigaction", NONE),
     ("rt_sigprocmask", NONE),
     ("rt_sigreturn", NONE),
+    ("rt_sigtimedwait", NONE),
     ("seccomp", NONE),
     ("sendmsg", NONE),
     ("set_robust_list", NONE),
     ("setpgid", NONE),
     ("setsid", NONE),
+    ("sigaltstack", NONE),
     ("signalfd4", NONE),
+    ("tgkill", NONE),
     ("wait4", NONE),
     ("waitid", NONE),
     ("write", NONE),

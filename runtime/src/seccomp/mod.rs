@@ -1,7 +1,8 @@
 //! Seccomp: profiles, the filter compiler, and an interpreter that proves what a filter does.
 //!
 //! An OCI document ([`LinuxSeccomp`](oci_spec::runtime::LinuxSeccomp)) is compiled to a [`Program`],
-//! which is installed last before the payload's exec. Built-in documents come from [`profile()`].
+//! which is installed last before the payload's exec. Built-in documents come from [`profile()`], whose
+//! table gives the conditions; [`REFUSED`] gives, group by group, what is refused and why.
 //!
 //! Airlock compiles by itself because no crate has an errno per rule, a guard against the x32 numbers
 //! (seccompiler#74) and ENOSYS for numbers newer than the table (runc#2750) together, and because a
@@ -26,7 +27,7 @@ mod verdict;
 use thiserror::Error;
 
 pub use cache::Cache;
-pub use calls::{CONDITIONAL, REFUSED, Refused, refusal};
+pub use calls::{CONDITIONAL, NESTING, REFUSED, Refused, refusal};
 pub use compile::{compile, unknown_names};
 pub use install::{Flags, install};
 pub use interpret::{Fault, SeccompData, run};

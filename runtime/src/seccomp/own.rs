@@ -12,32 +12,14 @@ use super::table::{Architecture, X32_BIT};
 use super::verdict::Verdict;
 
 /// What PID 1 of a sandbox needs once the payload runs: to wait, to pass signals and window sizes on, to
-/// report over its inherited descriptors, and its allocator. It opens, executes and forks nothing.
-const INIT: &[&str] = &[
-    "brk",
-    "clock_gettime",
-    "close",
-    "exit",
-    "exit_group",
-    "fcntl",
-    "futex",
-    "getpid",
-    "kill",
-    "madvise",
-    "mmap",
-    "munmap",
-    "poll",
-    "ppoll",
-    "read",
-    "recvmsg",
-    "restart_syscall",
-    "rt_sigaction",
-    "rt_sigprocmask",
-    "rt_sigreturn",
-    "sendmsg",
-    "wait4",
-    "waitid",
-    "write",
+/// report over its inherited descriptors, its allocator, and Rust's way out (sigaltstack at exit, gettid
+/// and tgkill in an abort). It opens, executes and forks nothing.
+#[rustfmt::skip]
+pub(super) const INIT: &[&str] = &[
+    "brk", "clock_gettime", "close", "exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "kill",
+    "madvise", "mmap", "mremap", "munmap", "poll", "ppoll", "read", "recvmsg", "restart_syscall",
+    "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigtimedwait", "sendmsg", "sigaltstack", "tgkill",
+    "wait4", "waitid", "write",
 ];
 
 /// Filter for Airlock's PID 1, installed after it has forked the payload; all else kills it, and with it

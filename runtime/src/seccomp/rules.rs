@@ -181,10 +181,11 @@ fn condition(call: &str, arg: &LinuxSeccompArg) -> Result<Condition, SeccompErro
             },
             true,
         ),
+        // seccomp_rule_add(3): the masked argument equals the masked datum.
         ScmpCmpMaskedEq => (
             Test::Masked {
                 mask: value,
-                value: arg.value_two().unwrap_or(0),
+                value: arg.value_two().unwrap_or(0) & value,
             },
             false,
         ),
