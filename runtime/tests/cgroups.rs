@@ -1,5 +1,7 @@
 //! Cgroups on the running kernel, in top-level cgroups of the test's own. Root only.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,35 +12,54 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use airlock_runtime::cgroups::{
-    Cgroup, CgroupError, CgroupFacts, CgroupPath, CgroupRecord, CgroupTarget, Layout, Needs, Version,
+    Cgroup, CgroupError, CgroupFacts, CgroupPath, CgroupRecord, CgroupTarget, DeviceFilter, Layout, Needs,
+    Version,
 };
 use oci_spec::runtime::{
-    LinuxCpuBuilder, LinuxMemoryBuilder, LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder,
+    LinuxCpuBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxMemoryBuilder, LinuxPidsBuilder,
+    LinuxResources, LinuxResourcesBuilder,
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A cgroup below a fresh top-level parent; ends and removes it when dropped.
-struct Fixture {
-    group: Cgroup,
-    resources: LinuxResources,
-}
+struct Fixture(Cgroup);
 
 impl Fixture {
     /// Absent, with the reason printed, where the test cannot run.
-    fn new(resources: LinuxResources) -> Option<Self> {
+    fn new(resources: &LinuxResources) -> Option<Self> {
         let facts = usable()?;
-        let needs = Needs::new(&resources, &BTreeSet::new()).unwrap();
+        let needs = Needs::new(resources, &BTreeSet::new()).unwrap();
         let group = Cgroup::create(&target(&facts, &fresh_parent(), "box", &needs)).unwrap();
-        group.limit(&resources).unwrap();
-        Some(Self { group, resources })
+        group.limit(resources).unwrap();
+        Some(Self(group))
+    }
+
+    /// One for each way in which the host's trees can be used: together, v1 alone, v2 alone.
+    fn each_view(needs: &Needs) -> Vec<Self> {
+        let Some(facts) = usable() else { return vec![] };
+        let mut views = vec![facts.clone()];
+        if facts.layout == Layout::Hybrid {
+            views.push(CgroupFacts {
+                layout: Layout::V1,
+                v2: None,
+                ..facts.clone()
+            });
+            views.push(CgroupFacts {
+                layout: Layout::V2,
+                v1: vec![],
+                ..facts
+            });
+        }
+        let make = |facts| Self(Cgroup::create(&target(facts, &fresh_parent(), "box", needs)).unwrap());
+        views.iter().map(make).collect()
     }
 
     /// A command that runs inside.
     fn command(&self, script: &str) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).stdin(Stdio::null());
-        join(&mut command, &self.group);
+        join(&mut command, &self.0);
         command
     }
 
@@ -54,10 +75,10 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.group.kill(PATIENCE).unwrap();
-            self.group.remove(PATIENCE).unwrap();
-        } else if self.group.kill(PATIENCE).is_ok() {
-            let _ = self.group.remove(PATIENCE);
+            self.0.kill(PATIENCE).unwrap();
+            self.0.remove(PATIENCE).unwrap();
+        } else if self.0.kill(PATIENCE).is_ok() {
+            let _ = self.0.remove(PATIENCE);
         }
     }
 }
@@ -122,13 +143,13 @@ fn join(command: &mut Command, group: &Cgroup) {
 
 #[test]
 fn a_child_joins_every_directory_by_writing_0_to_the_inherited_descriptors() {
-    let Some(fixture) = Fixture::new(LinuxResources::default()) else {
+    let Some(fixture) = Fixture::new(&LinuxResources::default()) else {
         return;
     };
     let output = fixture.command("cat /proc/self/cgroup").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let facts = CgroupFacts::read().unwrap();
-    for (version, path) in fixture.group.paths() {
+    for (version, path) in fixture.0.paths() {
         let mount = match version {
             Version::V1 => facts
                 .v1
@@ -146,9 +167,414 @@ fn a_child_joins_every_directory_by_writing_0_to_the_inherited_descriptors() {
         assert!(joined, "{inside} ({version}) is missing in\n{text}");
     }
     assert!(
-        text.lines().count() > fixture.group.paths().count(),
+        text.lines().count() > fixture.0.paths().count(),
         "trees that are not needed are left alone"
     );
+}
+
+const BUSY: &str = "while :; do :; done";
+
+fn memory(bytes: i64) -> LinuxResources {
+    let memory = LinuxMemoryBuilder::default()
+        .limit(bytes)
+        .swap(bytes)
+        .build()
+        .unwrap();
+    LinuxResourcesBuilder::default().memory(memory).build().unwrap()
+}
+
+fn everything() -> LinuxResources {
+    let memory = LinuxMemoryBuilder::default()
+        .limit(64 << 20)
+        .swap(96 << 20)
+        .reservation(32 << 20)
+        .build();
+    let cpu = LinuxCpuBuilder::default()
+        .quota(50_000)
+        .period(100_000_u64)
+        .shares(512_u64)
+        .cpus("0")
+        .mems("0");
+    LinuxResourcesBuilder::default()
+        .memory(memory.unwrap())
+        .cpu(cpu.build().unwrap())
+        .pids(LinuxPidsBuilder::default().limit(32).build().unwrap())
+        .build()
+        .unwrap()
+}
+
+/// Everything denied but the null device.
+fn null_alone() -> DeviceFilter {
+    let rule = || LinuxDeviceCgroupBuilder::default().access("rwm");
+    DeviceFilter::from_oci(&[
+        rule().allow(false).build().unwrap(),
+        rule()
+            .allow(true)
+            .typ(LinuxDeviceType::C)
+            .major(1)
+            .minor(3)
+            .build()
+            .unwrap(),
+    ])
+    .unwrap()
+}
+
+#[test]
+fn a_process_beyond_the_memory_limit_is_killed_and_counted() {
+    const EATER: &str = "exec dd if=/dev/zero of=/dev/null bs=64M count=1";
+    let Some(limited) = Fixture::new(&memory(16 << 20)) else {
+        return;
+    };
+    assert_eq!(limited.spawn(EATER).wait().unwrap().signal(), Some(libc::SIGKILL));
+    let stats = limited.0.stats().unwrap();
+    assert_eq!(stats.oom_kills, Some(1));
+    let peak = stats.memory_peak.unwrap();
+    assert!((8 << 20..=16 << 20).contains(&peak), "peak {peak}");
+
+    let Some(free) = Fixture::new(&LinuxResources::default()) else {
+        return;
+    };
+    assert!(
+        free.spawn(EATER).wait().unwrap().success(),
+        "without the limit it runs"
+    );
+    let stats = free.0.stats().unwrap();
+    assert_eq!(stats.oom_kills, Some(0));
+    assert!(stats.memory_peak.unwrap() >= 64 << 20);
+}
+
+#[test]
+fn a_fork_loop_stops_at_the_pids_limit() {
+    const FORKS: &str = "i=0; while [ $i -lt 20 ]; do sleep 9 & i=$((i+1)); done";
+    let pids = LinuxPidsBuilder::default().limit(8).build().unwrap();
+    let Some(limited) = Fixture::new(&LinuxResourcesBuilder::default().pids(pids).build().unwrap()) else {
+        return;
+    };
+    assert!(!limited.spawn(FORKS).wait().unwrap().success());
+    let stats = limited.0.stats().unwrap();
+    assert!(stats.pids_max_events.unwrap() >= 1, "{stats:?}");
+    assert!(stats.pids_peak.is_none_or(|peak| peak == 8), "{stats:?}");
+
+    let Some(free) = Fixture::new(&LinuxResources::default()) else {
+        return;
+    };
+    assert!(
+        free.spawn(FORKS).wait().unwrap().success(),
+        "without the limit it runs"
+    );
+    let stats = free.0.stats().unwrap();
+    assert_eq!(stats.pids_max_events, Some(0));
+    assert!(stats.pids_peak.is_none_or(|peak| peak > 8), "{stats:?}");
+}
+
+#[test]
+fn a_cpu_quota_holds_a_busy_process_back() {
+    let used = |resources| {
+        let fixture = Fixture::new(&resources)?;
+        let mut child = fixture.spawn(BUSY);
+        std::thread::sleep(Duration::from_millis(500));
+        fixture.0.kill(PATIENCE).unwrap();
+        child.wait().unwrap();
+        fixture.0.stats().unwrap().cpu_usage_ns
+    };
+    let cpu = LinuxCpuBuilder::default()
+        .quota(5_000)
+        .period(100_000_u64)
+        .build()
+        .unwrap();
+    let Some(limited) = used(LinuxResourcesBuilder::default().cpu(cpu).build().unwrap()) else {
+        return;
+    };
+    let free = used(LinuxResources::default()).unwrap();
+    assert!((1..100_000_000).contains(&limited), "{limited} ns at 5 %");
+    assert!(free > 2 * limited, "{free} ns without a quota, {limited} ns with");
+}
+
+#[test]
+fn limits_read_back_as_they_were_written() {
+    let resources = everything();
+    let Some(fixture) = Fixture::new(&resources) else {
+        return;
+    };
+    let readings = fixture.0.read_limits(&resources).unwrap();
+    assert!(readings.len() >= 7);
+    for reading in readings {
+        assert!(reading.holds, "{reading:?}");
+    }
+    let other = memory(32 << 20);
+    assert!(
+        fixture
+            .0
+            .read_limits(&other)
+            .unwrap()
+            .iter()
+            .any(|reading| !reading.holds),
+        "a difference is seen"
+    );
+}
+
+/// libcgroups, youki's library, is the oracle for the meaning of the settings.
+#[test]
+fn limits_are_what_libcgroups_writes() {
+    use libcgroups::common::{CgroupManager, ControllerOpt};
+    let Some(facts) = usable() else { return };
+    let resources = everything();
+    let mut needs = Needs::new(&resources, &BTreeSet::new()).unwrap();
+    // Its v1 manager writes device rules whatever was asked.
+    needs.devices = true;
+    let parent = fresh_parent();
+    let [ours, theirs] = ["ours", "theirs"]
+        .map(|name| Fixture(Cgroup::create(&target(&facts, &parent, name, &needs)).unwrap()));
+    ours.0.limit(&resources).unwrap();
+    let options = ControllerOpt {
+        resources: &resources,
+        disable_oom_killer: false,
+        oom_score_adj: None,
+        freezer_state: None,
+    };
+    let tree = facts
+        .v1
+        .first()
+        .map(|tree| &tree.mount)
+        .or(facts.v2.as_ref().map(|tree| &tree.mount))
+        .unwrap();
+    let path = theirs.0.paths().next().unwrap().1;
+    let below = PathBuf::from("/").join(
+        path.components()
+            .rev()
+            .take(2)
+            .collect::<Vec<_>>()
+            .iter()
+            .rev()
+            .collect::<PathBuf>(),
+    );
+    match facts.layout {
+        Layout::V2 => {
+            libcgroups::v2::manager::Manager::new(tree.clone(), below)
+                .unwrap()
+                .apply(&options)
+                .unwrap();
+        }
+        _ => libcgroups::v1::Manager::new(&below)
+            .unwrap()
+            .apply(&options)
+            .unwrap(),
+    }
+    let found = |fixture: &Fixture| {
+        let readings = fixture.0.read_limits(&resources).unwrap();
+        readings
+            .into_iter()
+            .map(|r| (r.path.file_name().unwrap().to_owned(), r.found))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(&ours), found(&theirs));
+}
+
+#[test]
+fn only_the_allowed_device_opens() {
+    let needs = Needs {
+        devices: true,
+        control: true,
+        ..Needs::default()
+    };
+    let filter = null_alone();
+    for mut fixture in Fixture::each_view(&needs) {
+        let open = |fixture: &Fixture, node: &str| {
+            let output = fixture.command(&format!("exec 3<{node}")).output().unwrap();
+            (
+                output.status.success(),
+                String::from_utf8_lossy(&output.stderr).into_owned(),
+            )
+        };
+        assert!(open(&fixture, "/dev/zero").0, "without the filter it opens");
+        assert!(!fixture.0.read_device_filter(&filter).unwrap().holds);
+        fixture.0.filter_devices(&filter).unwrap();
+        let readback = fixture.0.read_device_filter(&filter).unwrap();
+        assert!(readback.holds, "{readback:?}");
+        assert!(open(&fixture, "/dev/null").0);
+        let (opened, message) = open(&fixture, "/dev/zero");
+        assert!(!opened && message.contains("not permitted"), "{message:?}");
+        assert_eq!(fixture.0.lowered(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_frozen_process_stands_still_and_can_be_killed() {
+    let needs = Needs {
+        control: true,
+        statistics: true,
+        ..Needs::default()
+    };
+    for fixture in Fixture::each_view(&needs) {
+        let mut child = fixture.spawn(BUSY);
+        let used = || fixture.0.stats().unwrap().cpu_usage_ns.unwrap();
+        fixture.0.freeze(PATIENCE).unwrap();
+        let before = used();
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(used(), before, "frozen");
+        fixture.0.thaw().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while used() == before {
+            assert!(Instant::now() < deadline, "thawed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        fixture.0.freeze(PATIENCE).unwrap();
+        fixture.0.kill(PATIENCE).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert_eq!(fixture.0.pids().unwrap(), [0; 0]);
+    }
+}
+
+#[test]
+fn kill_ends_every_process_of_a_forking_tree_that_ignores_sigterm() {
+    for fixture in Fixture::each_view(&Needs {
+        control: true,
+        ..Needs::default()
+    }) {
+        let script = "trap '' TERM; (setsid sleep 60 &) ; i=0; while [ $i -lt 30 ]; do sleep 60 & i=$((i+1)); done; wait";
+        let mut child = fixture.spawn(script);
+        let deadline = Instant::now() + PATIENCE;
+        while fixture.0.pids().unwrap().len() < 10 {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        fixture.0.kill(PATIENCE).unwrap();
+        assert_eq!(fixture.0.pids().unwrap(), [0; 0]);
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+}
+
+/// crun#868: a process that does not go made removal loop for ever.
+#[test]
+fn removal_of_an_inhabited_cgroup_ends_and_names_the_process() {
+    for fixture in Fixture::each_view(&Needs {
+        control: true,
+        ..Needs::default()
+    }) {
+        let mut child = fixture.spawn("exec sleep 60");
+        let error = fixture.0.remove(Duration::from_millis(30)).unwrap_err();
+        assert!(
+            matches!(&error, CgroupError::StillAlive { pids, .. } if *pids == [child.id()]),
+            "{error}"
+        );
+        fixture.0.kill(PATIENCE).unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// runc#4040: a cgroup left behind.
+#[test]
+fn removal_takes_nested_directories_and_can_be_repeated() {
+    for fixture in Fixture::each_view(&Needs {
+        control: true,
+        statistics: true,
+        ..Needs::default()
+    }) {
+        let paths: Vec<PathBuf> = fixture.0.paths().map(|(_, path)| path).collect();
+        for path in &paths {
+            fs::create_dir_all(path.join("a/b/c")).unwrap();
+            fs::create_dir_all(path.join("a/d")).unwrap();
+        }
+        let deep: PathBuf = paths[0].join(vec!["n"; 100].join("/"));
+        fs::create_dir_all(deep).unwrap();
+        fixture.0.remove(PATIENCE).unwrap();
+        assert!(!paths.is_empty() && paths.iter().all(|path| !path.parent().unwrap().exists()));
+        fixture.0.remove(PATIENCE).unwrap();
+    }
+}
+
+#[test]
+fn a_recorded_cgroup_is_opened_killed_and_removed() {
+    let Some(fixture) = Fixture::new(&LinuxResources::default()) else {
+        return;
+    };
+    let mut child = fixture.spawn("exec sleep 60");
+    let text = serde_json::to_string(&fixture.0.record()).unwrap();
+    let record: CgroupRecord = serde_json::from_str(&text).unwrap();
+    let opened = Cgroup::open(&record, &CgroupFacts::read().unwrap()).unwrap();
+    assert_eq!(opened.record(), record);
+    opened.kill(PATIENCE).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    opened.remove(PATIENCE).unwrap();
+    assert!(
+        fixture
+            .0
+            .paths()
+            .all(|(_, path)| !path.parent().unwrap().exists())
+    );
+    assert_eq!(
+        Cgroup::open(&record, &CgroupFacts::read().unwrap())
+            .unwrap()
+            .paths()
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn a_record_that_names_an_ordinary_directory_is_refused() {
+    let Some(fixture) = Fixture::new(&LinuxResources::default()) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir_all(directory.path().join("box")).unwrap();
+    let mut record = fixture.0.record();
+    record.trees[0].path = directory.path().join("box");
+    let facts = CgroupFacts::read().unwrap();
+    assert!(matches!(
+        Cgroup::open(&record, &facts),
+        Err(CgroupError::Record { .. })
+    ));
+    record.trees[0].mount = directory.path().into();
+    assert!(matches!(
+        Cgroup::open(&record, &facts),
+        Err(CgroupError::Record { .. })
+    ));
+    assert!(directory.path().join("box").exists());
+}
+
+#[test]
+fn a_directory_that_exists_is_not_adopted_and_nothing_is_left_of_the_attempt() {
+    let Some(facts) = usable() else { return };
+    let parent = fresh_parent();
+    let target = target(&facts, &parent, "box", &statistics());
+    let taken = target.trees.last().unwrap().path();
+    fs::create_dir_all(&taken).unwrap();
+    let result = Cgroup::create(&target);
+    assert!(
+        matches!(&result, Err(CgroupError::Exists { path }) if *path == taken),
+        "{result:?}"
+    );
+    assert!(taken.exists());
+    for tree in &target.trees[..target.trees.len() - 1] {
+        assert!(!tree.path().parent().unwrap().exists());
+    }
+    fs::remove_dir(&taken).unwrap();
+    Cgroup::create(&target).unwrap().remove(PATIENCE).unwrap();
+    let found = taken.parent().unwrap();
+    assert!(found.exists(), "a parent that was found is left");
+    fs::remove_dir(found).unwrap();
+}
+
+#[test]
+fn sandboxes_that_share_a_new_parent_do_not_disturb_each_other() {
+    let Some(facts) = usable() else { return };
+    let parent = fresh_parent();
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (facts, parent) = (&facts, &parent);
+            scope.spawn(move || {
+                for _ in 0..25 {
+                    let target = target(facts, parent, &format!("box{number}"), &statistics());
+                    Cgroup::create(&target).unwrap().remove(PATIENCE).unwrap();
+                }
+            });
+        }
+    });
+    for tree in target(&facts, &parent, "box", &statistics()).trees {
+        let _ = fs::remove_dir(tree.path().parent().unwrap());
+        assert!(!tree.path().parent().unwrap().exists());
+    }
 }
 
 #[test]

@@ -22,62 +22,22 @@ impl Cgroup {
     /// frozen, so that none can fork away, signalled, and thawed, until none is left. Processes that outlive
     /// `timeout` are named in the error (crun#868: state D, common with GPU drivers).
     pub fn kill(&self, timeout: Duration) -> Result<(), CgroupError> {
-        let deadline = Instant::now() + timeout;
-        if let Some(tree) = self.v2() {
-            tree.write("cgroup.kill", "1")?;
-            // Thawing is not needed: since 5.14 a fatal signal ends a process frozen by v2.
-            if let Some(freezer) = self.v1(Controller::Freezer) {
-                freezer.write("freezer.state", "THAWED")?;
-            }
-            return if wait_for_event(tree, "populated 0", deadline)? {
-                Ok(())
-            } else {
-                Err(CgroupError::StillAlive {
-                    path: tree.path.clone(),
-                    pids: tree.pids()?,
-                    waited: timeout,
-                })
-            };
-        }
         let freezer = self.v1(Controller::Freezer);
-        let Some(tree) = freezer.or(self.trees.first()) else {
-            return Err(CgroupError::NoDirectory {
-                name: self.name.clone(),
-                step: "kill",
-            });
-        };
-        let mut pause = Duration::from_micros(100);
-        loop {
-            if let Some(freezer) = freezer {
-                freezer.write("freezer.state", "FROZEN")?;
-            }
-            let signalled = tree.pids().map(|pids| {
-                for pid in pids
-                    .iter()
-                    .filter_map(|&pid| Pid::from_raw(i32::try_from(pid).ok()?))
-                {
-                    // ESRCH: it ended by itself.
-                    let _ = kill_process(pid, Signal::KILL);
-                }
-                pids
-            });
-            // SIGKILL reaches a process frozen by v1 only once it is thawed.
-            if let Some(freezer) = freezer {
-                freezer.write("freezer.state", "THAWED")?;
-            }
-            let pids = signalled?;
-            if pids.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(CgroupError::StillAlive {
-                    path: tree.path.clone(),
-                    pids,
-                    waited: timeout,
+        let (tree, killed) = match (self.v2(), freezer.or(self.trees.first())) {
+            (Some(tree), _) => (tree, kill_v2(tree, timeout)),
+            (None, Some(tree)) => (tree, kill_v1(tree, freezer, timeout)),
+            (None, None) => {
+                return Err(CgroupError::NoDirectory {
+                    name: self.name.clone(),
+                    step: "kill",
                 });
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        // Another process, such as a clean-up after us, may have removed it meanwhile.
+        if killed.is_err() && tree.is_gone() {
+            Ok(())
+        } else {
+            killed
         }
     }
 
@@ -135,6 +95,53 @@ impl Cgroup {
                 name: self.name.clone(),
                 step,
             })
+    }
+}
+
+fn kill_v2(tree: &Tree, timeout: Duration) -> Result<(), CgroupError> {
+    let deadline = Instant::now() + timeout;
+    // Frozen processes die too: v2 lets a fatal signal through.
+    tree.write("cgroup.kill", "1")?;
+    if wait_for_event(tree, "populated 0", deadline)? {
+        return Ok(());
+    }
+    Err(CgroupError::StillAlive {
+        path: tree.path.clone(),
+        pids: tree.pids()?,
+        waited: timeout,
+    })
+}
+
+fn kill_v1(tree: &Tree, freezer: Option<&Tree>, timeout: Duration) -> Result<(), CgroupError> {
+    let deadline = Instant::now() + timeout;
+    let freeze = |state| freezer.map_or(Ok(()), |freezer| freezer.write("freezer.state", state));
+    let mut pause = Duration::from_micros(100);
+    loop {
+        freeze("FROZEN")?;
+        let listed = tree.pids();
+        for pid in listed
+            .iter()
+            .flatten()
+            .filter_map(|&pid| Pid::from_raw(i32::try_from(pid).ok()?))
+        {
+            // ESRCH: it ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        // v1 delivers SIGKILL to a frozen process only once it is thawed.
+        freeze("THAWED")?;
+        let pids = listed?;
+        if pids.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(CgroupError::StillAlive {
+                path: tree.path.clone(),
+                pids,
+                waited: timeout,
+            });
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -386,3 +386,167 @@ fn unescape(bytes: &[u8]) -> PathBuf {
     }
     PathBuf::from(std::ffi::OsString::from_vec(plain))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const V1_MOUNTS: &str = "\
+23 1 0:2 / / rw - ext4 /dev/root rw
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:5 - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+";
+    const V1_CGROUPS: &str = "9:name=systemd:/init.scope\n4:memory:/user/a:b\n3:cpu,cpuacct:/\n";
+
+    fn parse(mountinfo: &str, cgroup: &str) -> CgroupFacts {
+        CgroupFacts::parse(mountinfo.as_bytes(), cgroup.as_bytes())
+    }
+
+    #[test]
+    fn v1_trees_may_hold_two_controllers_and_named_ones_are_left_alone() {
+        let facts = parse(V1_MOUNTS, V1_CGROUPS);
+        assert_eq!(facts.layout, Layout::V1);
+        assert_eq!(facts.v1.len(), 2);
+        assert_eq!(facts.v1[0].controllers, [Controller::Memory]);
+        assert_eq!(
+            facts.v1[0].own.as_deref(),
+            Some(Path::new("/user/a:b")),
+            "a path may hold colons"
+        );
+        assert_eq!(facts.v1[1].controllers, [Controller::Cpu, Controller::CpuAcct]);
+        assert_eq!(facts.v1[1].mount, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+    }
+
+    #[test]
+    fn v2_alone() {
+        let facts = parse(
+            "23 1 0:2 / / rw - ext4 x rw\n30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n",
+            "0::/user.slice/session-1.scope\n",
+        );
+        assert_eq!(facts.layout, Layout::V2);
+        assert_eq!(
+            facts.v2.unwrap().own.as_deref(),
+            Some(Path::new("/user.slice/session-1.scope"))
+        );
+    }
+
+    #[test]
+    fn hybrid() {
+        let mounts = format!("{V1_MOUNTS}41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+        let facts = parse(&mounts, &format!("{V1_CGROUPS}0::/\n"));
+        assert_eq!(facts.layout, Layout::Hybrid);
+        assert_eq!(facts.v2.unwrap().mount, Path::new("/sys/fs/cgroup/unified"));
+    }
+
+    #[test]
+    fn nothing_mounted() {
+        assert_eq!(
+            parse("23 1 0:2 / / rw - ext4 x rw\n", V1_CGROUPS).layout,
+            Layout::None
+        );
+        assert_eq!(parse(V1_MOUNTS, "").layout, Layout::None);
+        assert_eq!(parse("", "").layout, Layout::None);
+    }
+
+    /// A container without a cgroup namespace sees its own subtree mounted, but full paths in /proc.
+    #[test]
+    fn own_cgroups_are_counted_from_the_root_of_the_mount() {
+        let mounts = "31 23 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
+                      32 23 0:33 /docker/abc /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids\n\
+                      33 23 0:34 /docker/abc /sys/fs/cgroup/devices ro - cgroup cgroup rw,devices\n";
+        let facts = parse(
+            mounts,
+            "3:memory:/docker/abc/x\n2:pids:/docker/abc\n1:devices:/docker/abcd\n",
+        );
+        assert_eq!(facts.v1[0].own.as_deref(), Some(Path::new("/x")));
+        assert_eq!(facts.v1[1].own.as_deref(), Some(Path::new("/")));
+        assert_eq!(facts.v1[2].own, None, "a longer name is another cgroup");
+    }
+
+    #[test]
+    fn cgroups_outside_the_namespace_or_removed_are_not_visible() {
+        let mount = |root| format!("31 23 0:32 {root} /cg rw - cgroup2 cgroup2 rw\n");
+        for (root, own) in [
+            ("/", "/../other"),
+            ("/..", "/"),
+            ("/", "/gone (deleted)"),
+            ("/", "relative"),
+        ] {
+            assert_eq!(
+                parse(&mount(root), &format!("0::{own}\n")).v2.unwrap().own,
+                None,
+                "{root} {own}"
+            );
+        }
+    }
+
+    #[test]
+    fn mount_points_are_unescaped() {
+        let facts = parse(
+            "31 23 0:32 / /a\\040b\\134c\\011\\012d rw - cgroup2 none rw\n",
+            "0::/\n",
+        );
+        assert_eq!(facts.v2.unwrap().mount, Path::new("/a b\\c\t\nd"));
+        assert_eq!(
+            unescape(b"/\\9\\40\\777\\"),
+            Path::new("/\\9\\40\\777\\"),
+            "what is no escape stays"
+        );
+    }
+
+    #[test]
+    fn hidden_mounts_are_ignored() {
+        let covered = format!("{V1_MOUNTS}50 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        let facts = parse(&covered, &format!("{V1_CGROUPS}0::/\n"));
+        assert_eq!(
+            facts.layout,
+            Layout::V2,
+            "a mount over the parent directory hides what is below"
+        );
+        let stacked = "31 1 0:32 /a /cg rw - cgroup2 none rw\n32 31 0:32 /b /cg rw - cgroup2 none rw\n";
+        assert_eq!(
+            parse(stacked, "0::/b/x\n").v2.unwrap().own.as_deref(),
+            Some(Path::new("/x"))
+        );
+    }
+
+    #[test]
+    fn the_leaf_that_airlock_moved_into_counts_as_its_parent() {
+        let own = |path: &str| {
+            let facts = parse("31 23 0:32 / /cg rw - cgroup2 none rw\n", &format!("0::{path}\n"));
+            facts.v2.unwrap().own.unwrap()
+        };
+        assert_eq!(own("/scope/supervisor-12"), Path::new("/scope"));
+        assert_eq!(own("/scope/supervisor-"), Path::new("/scope/supervisor-"));
+        assert_eq!(own("/scope/supervisor-1x"), Path::new("/scope/supervisor-1x"));
+    }
+
+    #[test]
+    fn damaged_lines_are_skipped() {
+        let mounts = format!(
+            "\n \n31\n31 23 0:32 / /x rw\n31 23 0:32 x y rw - cgroup2 n rw\n5 5 0:1 / / rw - cgroup c\n{V1_MOUNTS}"
+        );
+        let facts = parse(&mounts, &format!("::\n:\nx\n7:,:/\n6:memory\n{V1_CGROUPS}"));
+        assert_eq!(facts, parse(V1_MOUNTS, V1_CGROUPS));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(
+            mounts in proptest::collection::vec("[0-3] [0-3] 0:1 (/|/\\.\\.|/a) /[ab\\\\0/]{0,4} rw - (cgroup|cgroup2|x) n (rw|cpu)\n", 0..6),
+            cgroup in proptest::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let text: String = mounts.concat();
+            let facts = CgroupFacts::parse(text.as_bytes(), b"0::/a\n1:cpu:/a\n");
+            for own in facts.v1.iter().map(|t| &t.own).chain(facts.v2.iter().map(|t| &t.own)).flatten() {
+                prop_assert!(own.is_absolute() && own.components().all(|c| c != Component::ParentDir));
+            }
+            CgroupFacts::parse(&cgroup, &cgroup);
+            CgroupFacts::parse(text.as_bytes(), &cgroup);
+        }
+    }
+}

@@ -464,3 +464,248 @@ fn id_set(text: &str) -> Option<BTreeSet<u32>> {
     }
     Some(ids)
 }
+
+#[cfg(test)]
+mod tests {
+    use oci_spec::runtime::{
+        LinuxBlockIoBuilder, LinuxCpuBuilder, LinuxHugepageLimitBuilder, LinuxMemoryBuilder,
+        LinuxPidsBuilder, LinuxResourcesBuilder, LinuxThrottleDeviceBuilder,
+    };
+
+    use super::*;
+
+    fn write(resources: &LinuxResources, version: Version) -> Result<Vec<(String, String)>, CgroupError> {
+        let writes = writes(resources, |_| Some(version), &BTreeSet::new())?;
+        Ok(writes
+            .into_iter()
+            .map(|write| (write.file, write.value))
+            .collect())
+    }
+
+    fn check(resources: &LinuxResources, v1: &[(&str, &str)], v2: &[(&str, &str)]) {
+        for (version, expected) in [(Version::V1, v1), (Version::V2, v2)] {
+            let found = write(resources, version).unwrap();
+            let found: Vec<_> = found
+                .iter()
+                .map(|(file, value)| (file.as_str(), value.as_str()))
+                .collect();
+            assert_eq!(found, expected, "{version}");
+        }
+    }
+
+    fn memory(memory: LinuxMemoryBuilder) -> LinuxResources {
+        LinuxResourcesBuilder::default()
+            .memory(memory.build().unwrap())
+            .build()
+            .unwrap()
+    }
+
+    fn cpu(cpu: LinuxCpuBuilder) -> LinuxResources {
+        LinuxResourcesBuilder::default()
+            .cpu(cpu.build().unwrap())
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn swap_counts_memory_on_v1_and_not_on_v2() {
+        check(
+            &memory(LinuxMemoryBuilder::default().limit(1000).swap(1500)),
+            &[
+                ("memory.limit_in_bytes", "1000"),
+                ("memory.memsw.limit_in_bytes", "1500"),
+            ],
+            &[("memory.max", "1000"), ("memory.swap.max", "500")],
+        );
+        check(
+            &memory(LinuxMemoryBuilder::default().limit(1000).swap(1000)),
+            &[
+                ("memory.limit_in_bytes", "1000"),
+                ("memory.memsw.limit_in_bytes", "1000"),
+            ],
+            &[("memory.max", "1000"), ("memory.swap.max", "0")],
+        );
+        check(
+            &memory(LinuxMemoryBuilder::default().limit(-1).swap(-1)),
+            &[
+                ("memory.limit_in_bytes", "-1"),
+                ("memory.memsw.limit_in_bytes", "-1"),
+            ],
+            &[("memory.max", "max"), ("memory.swap.max", "max")],
+        );
+        for wrong in [
+            LinuxMemoryBuilder::default().limit(1000).swap(999),
+            LinuxMemoryBuilder::default().swap(1000),
+            LinuxMemoryBuilder::default().limit(-1).swap(1000),
+            LinuxMemoryBuilder::default().limit(0),
+        ] {
+            assert!(matches!(
+                write(&memory(wrong), Version::V1),
+                Err(CgroupError::InvalidLimit { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn cpu_quota_and_period_are_one_file_on_v2() {
+        check(
+            &cpu(LinuxCpuBuilder::default().quota(50_000).period(200_000_u64)),
+            &[("cpu.cfs_period_us", "200000"), ("cpu.cfs_quota_us", "50000")],
+            &[("cpu.max", "50000 200000")],
+        );
+        check(
+            &cpu(LinuxCpuBuilder::default().quota(-1)),
+            &[("cpu.cfs_quota_us", "-1")],
+            &[("cpu.max", "max 100000")],
+        );
+        let zero = cpu(LinuxCpuBuilder::default().quota(0));
+        assert!(matches!(
+            write(&zero, Version::V2),
+            Err(CgroupError::InvalidLimit { .. })
+        ));
+    }
+
+    #[test]
+    fn shares_span_the_range_of_weights() {
+        for (shares, weight) in [
+            (2_u64, "1"),
+            (1024, "39"),
+            (262_144, "10000"),
+            (1_000_000, "10000"),
+        ] {
+            let found = write(&cpu(LinuxCpuBuilder::default().shares(shares)), Version::V2).unwrap();
+            assert_eq!(found, [("cpu.weight".to_owned(), weight.to_owned())]);
+        }
+        check(&cpu(LinuxCpuBuilder::default().shares(0_u64)), &[], &[]);
+    }
+
+    /// youki#3634: 0 became "max", that is unlimited.
+    #[test]
+    fn a_pids_limit_of_zero_is_refused() {
+        let pids = |limit: i64| {
+            LinuxResourcesBuilder::default()
+                .pids(LinuxPidsBuilder::default().limit(limit).build().unwrap())
+                .build()
+                .unwrap()
+        };
+        assert!(matches!(
+            write(&pids(0), Version::V1),
+            Err(CgroupError::InvalidLimit { .. })
+        ));
+        check(&pids(1), &[("pids.max", "1")], &[("pids.max", "1")]);
+        check(&pids(-1), &[("pids.max", "max")], &[("pids.max", "max")]);
+    }
+
+    #[test]
+    fn io_throttles_and_huge_pages() {
+        let device = LinuxThrottleDeviceBuilder::default()
+            .major(8)
+            .minor(0)
+            .rate(1_000_000_u64)
+            .build()
+            .unwrap();
+        let io = LinuxBlockIoBuilder::default()
+            .throttle_write_bps_device([device])
+            .build()
+            .unwrap();
+        check(
+            &LinuxResourcesBuilder::default().block_io(io).build().unwrap(),
+            &[("blkio.throttle.write_bps_device", "8:0 1000000")],
+            &[("io.max", "8:0 wbps=1000000")],
+        );
+        let huge = LinuxHugepageLimitBuilder::default()
+            .page_size("2MB")
+            .limit(4096_i64)
+            .build()
+            .unwrap();
+        check(
+            &LinuxResourcesBuilder::default()
+                .hugepage_limits([huge])
+                .build()
+                .unwrap(),
+            &[("hugetlb.2MB.limit_in_bytes", "4096")],
+            &[("hugetlb.2MB.max", "4096")],
+        );
+        let escape = LinuxHugepageLimitBuilder::default()
+            .page_size("../x")
+            .limit(1_i64)
+            .build()
+            .unwrap();
+        let escape = LinuxResourcesBuilder::default()
+            .hugepage_limits([escape])
+            .build()
+            .unwrap();
+        assert!(write(&escape, Version::V2).is_err());
+    }
+
+    #[test]
+    fn what_a_version_cannot_express_is_an_error() {
+        let swappiness = memory(LinuxMemoryBuilder::default().swappiness(10_u64));
+        assert!(write(&swappiness, Version::V1).is_ok());
+        let error = write(&swappiness, Version::V2).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "memory.swappiness cannot be set through cgroup v2"
+        );
+        let unified = |key: &str| {
+            let map = std::collections::HashMap::from([(key.to_owned(), "1".to_owned())]);
+            LinuxResourcesBuilder::default().unified(map).build().unwrap()
+        };
+        assert!(write(&unified("memory.oom.group"), Version::V2).is_ok());
+        assert!(matches!(
+            write(&unified("memory.oom.group"), Version::V1),
+            Err(CgroupError::Unsupported { .. })
+        ));
+        for key in ["cgroup.procs", "memory/../x.y", "memory", "misc.max"] {
+            assert!(
+                matches!(
+                    write(&unified(key), Version::V2),
+                    Err(CgroupError::InvalidLimit { .. })
+                ),
+                "{key}"
+            );
+        }
+    }
+
+    #[test]
+    fn lowered_controllers_are_left_out_and_absent_ones_are_errors() {
+        let resources = memory(LinuxMemoryBuilder::default().limit(1000));
+        assert_eq!(
+            writes(&resources, |_| None, &BTreeSet::from([Controller::Memory])).unwrap(),
+            []
+        );
+        assert!(matches!(
+            writes(&resources, |_| None, &BTreeSet::new()),
+            Err(CgroupError::NoController {
+                controller: Controller::Memory
+            })
+        ));
+    }
+
+    #[test]
+    fn a_reading_holds_if_only_its_form_differs() {
+        let holds = |controller, value: &str, found: &str| {
+            let write = LimitWrite {
+                controller,
+                file: "x".into(),
+                value: value.into(),
+            };
+            LimitReading::new("/x".into(), &write, found).holds
+        };
+        use Controller::{Cpu, CpuSet, Io, Memory};
+        assert!(holds(Memory, "1000000", "999424\n"), "rounded down to a page");
+        assert!(!holds(Memory, "1000000", "1003520"), "more than was asked");
+        assert!(!holds(Memory, "1000000", "500000"), "much less");
+        assert!(holds(Memory, "-1", "9223372036854771712"));
+        assert!(!holds(Memory, "-1", "4096"));
+        assert!(holds(CpuSet, "0,1,2", "0-2"));
+        assert!(!holds(CpuSet, "0,1", "0-2"));
+        assert!(holds(
+            Io,
+            "8:0 wbps=5",
+            "8:16 rbps=1\n8:0 rbps=max wbps=5 riops=max wiops=max"
+        ));
+        assert!(!holds(Io, "8:0 wbps=5", "8:0 rbps=max wbps=50"));
+        assert!(!holds(Cpu, "5000", "max"));
+    }
+}

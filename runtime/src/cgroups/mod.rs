@@ -12,6 +12,8 @@
 //! Sources: the kernel's `admin-guide/cgroup-v1/`, `admin-guide/cgroup-v2.rst`, OCI runtime-spec
 //! `config-linux.md`.
 
+mod bpf;
+mod devices;
 mod end;
 mod error;
 mod facts;
@@ -23,6 +25,8 @@ mod target;
 mod tree;
 mod v2;
 
+pub use bpf::{BpfInsn, device_program};
+pub use devices::{Access, DeviceFilter, DeviceKind, DeviceReadback, DeviceRule, DeviceSet, Devices};
 pub use error::CgroupError;
 pub use facts::{CgroupFacts, Controller, Layout, V1Tree, V2Tree, Version};
 pub use group::Cgroup;

@@ -121,3 +121,75 @@ impl TreeRecord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cgroups::{Layout, V2Tree};
+
+    fn facts() -> CgroupFacts {
+        let tree = V2Tree {
+            mount: "/cg".into(),
+            own: None,
+            controllers: vec![],
+            root_controllers: vec![],
+            writable: false,
+        };
+        CgroupFacts {
+            layout: Layout::V2,
+            v1: vec![],
+            v2: Some(tree),
+        }
+    }
+
+    fn entry(mount: &str, path: &str, made: usize) -> TreeRecord {
+        TreeRecord {
+            version: Version::V2,
+            mount: mount.into(),
+            path: path.into(),
+            controllers: BTreeSet::new(),
+            made,
+        }
+    }
+
+    #[test]
+    fn a_record_that_points_elsewhere_is_refused() {
+        assert!(entry("/cg", "/cg/a/box", 1).check("box", &facts()).is_ok());
+        for (name, entry) in [
+            ("box", entry("/other", "/other/box", 0)),
+            ("box", entry("/cg", "/other/box", 0)),
+            ("box", entry("/cg", "/cg/../box", 0)),
+            ("box", entry("/cg", "/cg/a", 0)),
+            ("box", entry("/cg", "/cg/a/box", 2)),
+            ("cg", entry("/cg", "/cg", 0)),
+            ("..", entry("/cg", "/cg/..", 0)),
+            ("", entry("/cg", "/cg/box", 0)),
+        ] {
+            let result = entry.check(name, &facts());
+            assert!(
+                matches!(result, Err(CgroupError::Record { .. })),
+                "{name:?} {entry:?}"
+            );
+        }
+        let v1 = TreeRecord {
+            version: Version::V1,
+            ..entry("/cg", "/cg/box", 0)
+        };
+        assert!(
+            v1.check("box", &facts()).is_err(),
+            "the version must be that of the mount"
+        );
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_is_not_an_error() {
+        let record = CgroupRecord {
+            name: "box".into(),
+            trees: vec![entry("/cg", "/cg/box", 0)],
+        };
+        assert!(!Path::new("/cg").exists());
+        assert_eq!(Cgroup::open(&record, &facts()).unwrap().paths().count(), 0);
+    }
+}

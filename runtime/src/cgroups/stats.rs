@@ -120,3 +120,27 @@ fn io_bytes(text: &str) -> (u64, u64) {
     }
     (read, written)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn io_is_summed_over_devices_in_both_forms() {
+        let v1 = "8:0 Read 4096\n8:0 Write 10\n8:0 Sync 1\n8:0 Total 4106\n8:16 Read 4\nTotal 4110\n";
+        assert_eq!(io_bytes(v1), (4100, 10));
+        assert_eq!(
+            io_bytes("8:0 rbytes=1 wbytes=2 rios=9\n8:16 rbytes=3 wbytes=4\n"),
+            (4, 6)
+        );
+        assert_eq!(io_bytes("8:0\nRead\nx rbytes= Write -1\n"), (0, 0));
+    }
+
+    #[test]
+    fn keys_are_whole_words() {
+        let text = "oom 1\noom_kill 2\noom_group_kill 3\n";
+        assert_eq!(value_of(text, "oom"), Some(1));
+        assert_eq!(value_of(text, "oom_kill"), Some(2));
+        assert_eq!(value_of(text, "oom_k"), None);
+    }
+}

@@ -182,11 +182,11 @@ impl CgroupTarget {
                 Err(error) => return Err(error),
             }
         }
-        if needs.control && plan.v2().is_err() {
+        if needs.control && plan.enter_v2().is_err() {
             plan.want(Controller::Freezer);
         }
         if needs.statistics {
-            if plan.v2().is_err() {
+            if plan.enter_v2().is_err() {
                 plan.want(Controller::CpuAcct);
             }
             for controller in [Controller::Memory, Controller::Pids, Controller::Io] {
@@ -226,13 +226,13 @@ impl Placement<'_> {
             own.contains(&controller)
         });
         if offered {
-            self.v2()
+            self.enter_v2()
         } else {
             Err(CgroupError::NoController { controller })
         }
     }
 
-    fn v2(&mut self) -> Result<&mut TreeTarget, CgroupError> {
+    fn enter_v2(&mut self) -> Result<&mut TreeTarget, CgroupError> {
         match &self.facts.v2 {
             Some(tree) => self.enter(Version::V2, &tree.mount, tree.own.as_deref(), tree.writable),
             None => Err(CgroupError::NoController {
@@ -261,7 +261,7 @@ impl Placement<'_> {
                 .insert(Controller::Devices);
         }
         if self.facts.v2.is_some() {
-            self.v2()?;
+            self.enter_v2()?;
         }
         if v1 || self.facts.v2.is_some() {
             Ok(())
@@ -302,5 +302,219 @@ impl Placement<'_> {
         });
         let last = self.trees.len() - 1;
         Ok(&mut self.trees[last])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oci_spec::runtime::{LinuxCpuBuilder, LinuxMemoryBuilder, LinuxPidsBuilder, LinuxResourcesBuilder};
+
+    use super::*;
+    use crate::cgroups::{Layout, V1Tree, V2Tree};
+
+    fn v1(controller: Controller, own: &str) -> V1Tree {
+        V1Tree {
+            controllers: vec![controller],
+            mount: format!("/cg/{controller}").into(),
+            own: Some(own.into()),
+            writable: true,
+        }
+    }
+
+    fn v2(controllers: &[Controller]) -> V2Tree {
+        V2Tree {
+            mount: "/cg/unified".into(),
+            own: Some("/scope".into()),
+            controllers: controllers.to_vec(),
+            root_controllers: controllers.to_vec(),
+            writable: true,
+        }
+    }
+
+    fn hybrid() -> CgroupFacts {
+        use Controller::*;
+        let trees = [Cpu, CpuAcct, CpuSet, Devices, Freezer, Io, Pids].map(|c| v1(c, "/"));
+        let mut trees = trees.to_vec();
+        trees.push(v1(Memory, "/deep/er"));
+        CgroupFacts {
+            layout: Layout::Hybrid,
+            v1: trees,
+            v2: Some(v2(&[HugeTlb])),
+        }
+    }
+
+    fn needs() -> Needs {
+        let resources = LinuxResourcesBuilder::default()
+            .memory(LinuxMemoryBuilder::default().limit(1 << 30).build().unwrap())
+            .pids(LinuxPidsBuilder::default().limit(64).build().unwrap())
+            .cpu(LinuxCpuBuilder::default().quota(100_000).build().unwrap())
+            .build()
+            .unwrap();
+        Needs::new(&resources, &BTreeSet::new()).unwrap()
+    }
+
+    fn paths(target: &CgroupTarget) -> Vec<String> {
+        let mut paths: Vec<_> = target
+            .trees
+            .iter()
+            .map(|tree| tree.path().display().to_string())
+            .collect();
+        paths.sort();
+        paths
+    }
+
+    #[test]
+    fn below_the_callers_own_cgroup_only_the_trees_needed() {
+        let mut needs = needs();
+        needs.statistics = false;
+        needs.control = false;
+        let target = CgroupTarget::new(&hybrid(), None, "box", &needs).unwrap();
+        assert_eq!(
+            paths(&target),
+            ["/cg/cpu/box", "/cg/memory/deep/er/box", "/cg/pids/box"],
+            "each tree has its own place"
+        );
+        needs.control = true;
+        needs.devices = true;
+        let target = CgroupTarget::new(&hybrid(), None, "box", &needs).unwrap();
+        assert!(paths(&target).contains(&"/cg/unified/scope/box".into()));
+        assert!(paths(&target).contains(&"/cg/devices/box".into()));
+        assert!(
+            !paths(&target).iter().any(|path| path.contains("freezer")),
+            "v2 freezes"
+        );
+        assert_eq!(target.trees.last().unwrap().version, Version::V2);
+    }
+
+    #[test]
+    fn an_explicit_parent_counts_from_the_root_of_each_tree() {
+        let parent = CgroupPath::new("/tests/a").unwrap();
+        let target = CgroupTarget::new(&hybrid(), Some(&parent), "box", &needs()).unwrap();
+        assert!(paths(&target).contains(&"/cg/memory/tests/a/box".into()));
+        assert!(
+            target
+                .trees
+                .iter()
+                .all(|tree| tree.base == tree.mount && tree.parents == ["tests", "a"])
+        );
+    }
+
+    #[test]
+    fn pure_v1_freezes_and_counts_cpu_time_by_its_own_trees() {
+        let mut facts = hybrid();
+        facts.v2 = None;
+        let needs = Needs {
+            statistics: true,
+            control: true,
+            ..Needs::default()
+        };
+        let target = CgroupTarget::new(&facts, None, "box", &needs).unwrap();
+        let trees = [
+            "/cg/cpuacct/box",
+            "/cg/freezer/box",
+            "/cg/io/box",
+            "/cg/memory/deep/er/box",
+            "/cg/pids/box",
+        ];
+        assert_eq!(paths(&target), trees);
+    }
+
+    #[test]
+    fn pure_v2_has_one_directory() {
+        let facts = CgroupFacts {
+            layout: Layout::V2,
+            v1: vec![],
+            v2: Some(v2(&[Controller::Memory, Controller::Pids, Controller::Cpu])),
+        };
+        let mut needs = needs();
+        needs.devices = true;
+        let target = CgroupTarget::new(&facts, None, "box", &needs).unwrap();
+        assert_eq!(paths(&target), ["/cg/unified/scope/box"]);
+        assert_eq!(target.trees[0].required, needs.limits);
+    }
+
+    #[test]
+    fn an_absent_controller_is_named_unless_best_effort_lowers_it() {
+        let mut facts = hybrid();
+        facts.v1.retain(|tree| tree.controllers != [Controller::Pids]);
+        let mut needs = needs();
+        let error = CgroupTarget::new(&facts, None, "box", &needs).unwrap_err();
+        assert!(matches!(
+            error,
+            CgroupError::NoController {
+                controller: Controller::Pids
+            }
+        ));
+        needs.best_effort.insert(BestEffort::Limits);
+        let target = CgroupTarget::new(&facts, None, "box", &needs).unwrap();
+        assert_eq!(target.lowered.len(), 1);
+        assert!(target.lowered[0].starts_with("pids limit: "));
+        assert_eq!(target.skipped, BTreeSet::from([Controller::Pids]));
+    }
+
+    #[test]
+    fn without_a_delegated_cgroup_the_remedy_is_named() {
+        let mut facts = hybrid();
+        facts.v1.iter_mut().for_each(|tree| tree.writable = false);
+        facts.v2.as_mut().unwrap().writable = false;
+        let mut needs = needs();
+        let error = CgroupTarget::new(&facts, None, "box", &needs)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("no delegated cgroup: ") && error.contains("Delegate=yes"),
+            "{error}"
+        );
+        needs.devices = true;
+        needs.best_effort = BTreeSet::from([BestEffort::Limits, BestEffort::Devices]);
+        let target = CgroupTarget::new(&facts, None, "box", &needs).unwrap();
+        assert!(target.trees.is_empty());
+        assert_eq!(target.lowered.len(), 4);
+        let nothing = Needs {
+            statistics: true,
+            control: true,
+            ..Needs::default()
+        };
+        assert!(
+            CgroupTarget::new(&facts, None, "box", &nothing)
+                .unwrap()
+                .trees
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_device_filter_without_a_place_is_an_error() {
+        let facts = CgroupFacts {
+            layout: Layout::None,
+            v1: vec![],
+            v2: None,
+        };
+        let needs = Needs {
+            devices: true,
+            ..Needs::default()
+        };
+        assert!(matches!(
+            CgroupTarget::new(&facts, None, "box", &needs),
+            Err(CgroupError::NoDeviceFilter)
+        ));
+    }
+
+    /// crun 1.28 and 1.29: a delegate path with `..` left the sub-cgroup.
+    #[test]
+    fn paths_that_could_leave_are_refused() {
+        for path in [
+            "", "/", "a", "//", "/a//b", "/a/", "/a/../b", "/..", "/.", "/a/./b", "/a\nb", "/\u{7f}",
+        ] {
+            assert!(
+                matches!(CgroupPath::new(path), Err(CgroupError::InvalidPath { .. })),
+                "{path:?}"
+            );
+        }
+        assert!(CgroupPath::new("/a/b..c").is_ok());
+        for name in ["", ".", "..", "a/b", "/a", "a\0"] {
+            let result = CgroupTarget::new(&hybrid(), None, name, &Needs::default());
+            assert!(matches!(result, Err(CgroupError::InvalidPath { .. })), "{name:?}");
+        }
     }
 }

@@ -159,6 +159,14 @@ impl Tree {
         self.dir.as_fd()
     }
 
+    /// The directory was removed.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(
+            self.read("cgroup.procs").map_err(|error| error.errno()),
+            Err(Some(libc::ENOENT | libc::ENODEV))
+        )
+    }
+
     pub(super) fn read(&self, file: &str) -> Result<String, CgroupError> {
         read_file(self.dir(), &self.path, file)
     }
