@@ -1,0 +1,306 @@
+//! Which directories one sandbox gets, in which trees. Pure.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use oci_spec::runtime::LinuxResources;
+
+use super::error::CgroupError;
+use super::facts::{CgroupFacts, Controller, Version, below};
+use super::limits;
+use crate::spec::BestEffort;
+
+/// A path from the root of a hierarchy to a cgroup that is not the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupPath(PathBuf);
+
+impl CgroupPath {
+    /// Checks component by component: absolute, not `/`, no `.`, `..` or empty component, no control
+    /// characters (crun 1.28 and 1.29 fixed escapes through such paths).
+    pub fn new(path: impl AsRef<Path>) -> Result<Self, CgroupError> {
+        let path = path.as_ref();
+        let invalid = |reason| CgroupError::InvalidPath {
+            path: path.into(),
+            reason,
+        };
+        let text = path.as_os_str().as_bytes();
+        let Some(relative) = text.strip_prefix(b"/") else {
+            return Err(invalid("must be absolute"));
+        };
+        if relative.is_empty() {
+            return Err(invalid("must not be the root of the hierarchy"));
+        }
+        for component in relative.split(|&b| b == b'/') {
+            check_name(component).map_err(invalid)?;
+        }
+        Ok(Self(path.into()))
+    }
+
+    fn components(&self) -> Vec<OsString> {
+        self.0
+            .components()
+            .filter(|c| *c != Component::RootDir)
+            .map(|c| c.as_os_str().into())
+            .collect()
+    }
+}
+
+/// One component of a cgroup path.
+pub(super) fn check_name(name: &[u8]) -> Result<(), &'static str> {
+    match name {
+        b"" => Err("has an empty component"),
+        b"." | b".." => Err("has a `.` or `..` component"),
+        _ if name.len() > 255 => Err("has a component longer than 255 bytes"),
+        _ if name.iter().any(|&b| b == b'/' || b < 0x20 || b == 0x7f) => {
+            Err("has a control character or a slash in a component")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a sandbox needs from its cgroup.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// Controllers that a limit needs: each one is had, lowered by best effort, or an error.
+    pub limits: BTreeSet<Controller>,
+    /// The device filter: had, lowered by best effort, or an error.
+    pub devices: bool,
+    /// Statistics are read where the caller may make cgroups; never an error.
+    pub statistics: bool,
+    /// Whole-tree kill and freeze, where the caller may make cgroups; never an error.
+    pub control: bool,
+    /// Clauses that may be lowered.
+    pub best_effort: BTreeSet<BestEffort>,
+}
+
+impl Needs {
+    /// The needs of an OCI resources table, with statistics and control.
+    pub fn new(resources: &LinuxResources, best_effort: &BTreeSet<BestEffort>) -> Result<Self, CgroupError> {
+        Ok(Self {
+            limits: limits::controllers(resources)?,
+            devices: resources
+                .devices()
+                .as_ref()
+                .is_some_and(|rules| !rules.is_empty()),
+            statistics: true,
+            control: true,
+            best_effort: best_effort.clone(),
+        })
+    }
+}
+
+/// One directory to make in one tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeTarget {
+    /// The tree's interface.
+    pub version: Version,
+    /// Where the tree is mounted.
+    pub mount: PathBuf,
+    /// Existing directory where making starts: the caller's own cgroup, or the mount for an explicit parent.
+    pub base: PathBuf,
+    /// Directories below `base` that are made if absent, outermost first.
+    pub parents: Vec<OsString>,
+    /// The sandbox's own directory, which must not exist.
+    pub name: OsString,
+    /// Controllers of this tree that limits need.
+    pub required: BTreeSet<Controller>,
+    /// Controllers of this tree that are used if they are there.
+    pub wanted: BTreeSet<Controller>,
+}
+
+impl TreeTarget {
+    /// The sandbox's own directory.
+    pub fn path(&self) -> PathBuf {
+        let mut path = self.base.clone();
+        path.extend(&self.parents);
+        path.join(&self.name)
+    }
+}
+
+/// The directories of one sandbox.
+#[derive(Clone, Debug)]
+pub struct CgroupTarget {
+    /// Name of the sandbox's directory in each tree.
+    pub name: String,
+    /// One entry per tree, v1 trees first; empty if nothing is needed or all was lowered.
+    pub trees: Vec<TreeTarget>,
+    /// What best effort gave up, in words.
+    pub lowered: Vec<String>,
+    /// Controllers whose limits best effort gave up.
+    pub(super) skipped: BTreeSet<Controller>,
+    /// Clauses that may be lowered.
+    pub(super) best_effort: BTreeSet<BestEffort>,
+}
+
+impl CgroupTarget {
+    /// Places a sandbox named `name` below the caller's own cgroup, or below `parent`, which is counted from
+    /// the root of each mounted hierarchy.
+    ///
+    /// An explicit parent is made if absent. The sandbox that made it removes it again if it is then empty; a
+    /// parent that was found is left alone. It is never lowered: if it cannot be written, creation fails.
+    pub fn new(
+        facts: &CgroupFacts,
+        parent: Option<&CgroupPath>,
+        name: &str,
+        needs: &Needs,
+    ) -> Result<Self, CgroupError> {
+        check_name(name.as_bytes()).map_err(|reason| CgroupError::InvalidPath {
+            path: name.into(),
+            reason,
+        })?;
+        let mut plan = Placement {
+            facts,
+            parent,
+            name: name.as_ref(),
+            trees: Vec::new(),
+        };
+        let mut target = Self {
+            name: name.into(),
+            trees: Vec::new(),
+            lowered: Vec::new(),
+            skipped: BTreeSet::new(),
+            best_effort: needs.best_effort.clone(),
+        };
+        for &controller in &needs.limits {
+            match plan.place(controller) {
+                Ok(tree) => drop(tree.required.insert(controller)),
+                Err(error) if needs.best_effort.contains(&BestEffort::Limits) => {
+                    target.lowered.push(format!("{controller} limit: {error}"));
+                    target.skipped.insert(controller);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if needs.devices {
+            match plan.place_device_filter() {
+                Ok(()) => {}
+                Err(error) if needs.best_effort.contains(&BestEffort::Devices) => {
+                    target.lowered.push(format!("device filter: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if needs.control && plan.v2().is_err() {
+            plan.want(Controller::Freezer);
+        }
+        if needs.statistics {
+            if plan.v2().is_err() {
+                plan.want(Controller::CpuAcct);
+            }
+            for controller in [Controller::Memory, Controller::Pids, Controller::Io] {
+                plan.want(controller);
+            }
+        }
+        target.trees = plan.trees;
+        target.trees.sort_by_key(|tree| tree.version == Version::V2);
+        Ok(target)
+    }
+}
+
+struct Placement<'a> {
+    facts: &'a CgroupFacts,
+    parent: Option<&'a CgroupPath>,
+    name: &'a OsStr,
+    trees: Vec<TreeTarget>,
+}
+
+impl Placement<'_> {
+    /// The tree that has a controller, entered into the target.
+    fn place(&mut self, controller: Controller) -> Result<&mut TreeTarget, CgroupError> {
+        let facts = self.facts;
+        if let Some(tree) = facts
+            .v1
+            .iter()
+            .find(|tree| tree.controllers.contains(&controller))
+        {
+            return self.enter(Version::V1, &tree.mount, tree.own.as_deref(), tree.writable);
+        }
+        let offered = facts.v2.as_ref().is_some_and(|tree| {
+            let own = if self.parent.is_some() {
+                &tree.root_controllers
+            } else {
+                &tree.controllers
+            };
+            own.contains(&controller)
+        });
+        if offered {
+            self.v2()
+        } else {
+            Err(CgroupError::NoController { controller })
+        }
+    }
+
+    fn v2(&mut self) -> Result<&mut TreeTarget, CgroupError> {
+        match &self.facts.v2 {
+            Some(tree) => self.enter(Version::V2, &tree.mount, tree.own.as_deref(), tree.writable),
+            None => Err(CgroupError::NoController {
+                controller: Controller::Freezer,
+            }),
+        }
+    }
+
+    /// A controller that is used if it can be had.
+    fn want(&mut self, controller: Controller) {
+        if let Ok(tree) = self.place(controller) {
+            tree.wanted.insert(controller);
+        }
+    }
+
+    /// Where both interfaces exist both must allow an access, and either alone could be undone by its owner.
+    fn place_device_filter(&mut self) -> Result<(), CgroupError> {
+        let v1 = self
+            .facts
+            .v1
+            .iter()
+            .any(|tree| tree.controllers.contains(&Controller::Devices));
+        if v1 {
+            self.place(Controller::Devices)?
+                .required
+                .insert(Controller::Devices);
+        }
+        if self.facts.v2.is_some() {
+            self.v2()?;
+        }
+        if v1 || self.facts.v2.is_some() {
+            Ok(())
+        } else {
+            Err(CgroupError::NoDeviceFilter)
+        }
+    }
+
+    fn enter(
+        &mut self,
+        version: Version,
+        mount: &Path,
+        own: Option<&Path>,
+        writable: bool,
+    ) -> Result<&mut TreeTarget, CgroupError> {
+        if let Some(index) = self.trees.iter().position(|tree| tree.mount == mount) {
+            return Ok(&mut self.trees[index]);
+        }
+        let (base, parents) = match self.parent {
+            Some(parent) => (mount.to_path_buf(), parent.components()),
+            None => {
+                let own = own.ok_or_else(|| CgroupError::NotVisible { mount: mount.into() })?;
+                let base = below(mount, own);
+                if !writable {
+                    return Err(CgroupError::NotDelegated { path: base });
+                }
+                (base, Vec::new())
+            }
+        };
+        self.trees.push(TreeTarget {
+            version,
+            mount: mount.into(),
+            base,
+            parents,
+            name: self.name.into(),
+            required: BTreeSet::new(),
+            wanted: BTreeSet::new(),
+        });
+        let last = self.trees.len() - 1;
+        Ok(&mut self.trees[last])
+    }
+}
