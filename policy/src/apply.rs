@@ -142,7 +142,7 @@ impl Merge<'_> {
             let place = self.layer.source.place(mount.target.span());
             let table = mount.into_inner();
             let source = self.checked(&table.source, |text| checks::host_path(text, base));
-            let target = self.checked(&table.target, |text| checks::target(text));
+            let target = self.checked(&table.target, checks::target);
             let (Some(source), Some(target)) = (source, target) else {
                 continue;
             };
@@ -360,7 +360,7 @@ impl Merge<'_> {
             self.policy.env.pass.extend(names);
         }
         for (name, value) in env.set {
-            if self.checked(&name, |name| checks::variable(name)).is_none() {
+            if self.checked(&name, checks::variable).is_none() {
                 continue;
             }
             if passed.contains(name.as_str()) {

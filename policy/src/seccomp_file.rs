@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use airlock_runtime::seccomp;
 use oci_spec::runtime::LinuxSeccomp;
 use serde_json::Value;
 
@@ -71,12 +72,10 @@ fn only(value: &Value, known: &[&str]) -> Result<(), Fault> {
 
 /// A system call's name, as it may stand in a list.
 pub(crate) fn syscall(name: String) -> Result<String, Fault> {
-    if name.is_empty()
-        || !name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    {
-        return Err(Fault::new(format!("`{name}` is not the name of a system call")));
+    if seccomp::syscall_number(&name).is_some() {
+        return Ok(name);
     }
-    Ok(name)
+    let near = did_you_mean(&name, seccomp::all().iter().map(|(known, _)| *known));
+    let help = near.unwrap_or_else(|| "syscalls(2) lists the names".into());
+    Err(Fault::new(format!("no system call is called `{name}`")).help(help))
 }

@@ -127,7 +127,10 @@ fn write_largest(
     units: &[(&str, u64)],
     smallest: &str,
 ) -> fmt::Result {
-    match units.iter().find(|(_, factor)| value != 0 && value % factor == 0) {
+    match units
+        .iter()
+        .find(|(_, factor)| value != 0 && value.is_multiple_of(*factor))
+    {
         Some((unit, factor)) => write!(f, "{}{unit}", value / factor),
         None => write!(f, "{value}{smallest}"),
     }

@@ -1,8 +1,8 @@
 //! The seccomp filter: a profile, and the policy's lists as edits on it.
 
-use oci_spec::runtime::{LinuxSeccomp, LinuxSeccompAction, LinuxSyscall, LinuxSyscallBuilder};
+use airlock_runtime::seccomp::{profile, set_action};
+use oci_spec::runtime::{LinuxSeccomp, LinuxSeccompAction};
 
-use super::oci;
 use crate::diagnostic::{Fault, PolicyError};
 use crate::merged::{Policy, Profile};
 
@@ -19,8 +19,8 @@ const NESTING: [&str; 14] = [
     "move_mount",
     "open_tree",
     "pivot_root",
-    "setns",
     "sethostname",
+    "setns",
     "umount2",
     "unshare",
 ];
@@ -33,54 +33,28 @@ pub(super) fn filter(policy: &Policy) -> Result<Option<LinuxSeccomp>, PolicyErro
         Profile::Default => builtin(policy, "default")?,
         Profile::Strict => builtin(policy, "strict")?,
     };
-    let seccomp = &policy.seccomp;
-    if policy.nesting {
-        put(
-            &mut filter,
-            &NESTING.map(String::from),
-            LinuxSeccompAction::ScmpActAllow,
-        )?;
+    let nesting: &[&str] = if policy.nesting { &NESTING } else { &[] };
+    for call in nesting {
+        set_action(&mut filter, call, LinuxSeccompAction::ScmpActAllow, None);
     }
-    put(&mut filter, &seccomp.allow, LinuxSeccompAction::ScmpActAllow)?;
-    put(&mut filter, &seccomp.log, LinuxSeccompAction::ScmpActLog)?;
-    put(&mut filter, &seccomp.deny, LinuxSeccompAction::ScmpActErrno)?;
+    for call in &policy.seccomp.allow {
+        set_action(&mut filter, call, LinuxSeccompAction::ScmpActAllow, None);
+    }
+    for call in &policy.seccomp.log {
+        set_action(&mut filter, call, LinuxSeccompAction::ScmpActLog, None);
+    }
+    for call in &policy.seccomp.deny {
+        set_action(&mut filter, call, LinuxSeccompAction::ScmpActErrno, Some(EPERM));
+    }
     Ok(Some(filter))
 }
 
+/// What a denied call returns (errno(3)).
+const EPERM: u32 = 1;
+
 fn builtin(policy: &Policy, name: &str) -> Result<LinuxSeccomp, PolicyError> {
     profile(name).ok_or_else(|| {
-        policy.fault(
-            "seccomp.profile",
-            Fault::new(format!("the runtime has no seccomp profile `{name}`")),
-        )
+        let fault = Fault::new(format!("the runtime has no seccomp profile `{name}`"));
+        policy.fault("seccomp.profile", fault)
     })
-}
-
-/// Gives each of `names` one unconditional action, in place of whatever the filter says of it.
-fn put(filter: &mut LinuxSeccomp, names: &[String], action: LinuxSeccompAction) -> Result<(), PolicyError> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    let mut rules: Vec<LinuxSyscall> = filter.syscalls().clone().unwrap_or_default();
-    for rule in &mut rules {
-        let left = rule
-            .names()
-            .iter()
-            .filter(|name| !names.contains(name))
-            .cloned()
-            .collect();
-        rule.set_names(left);
-    }
-    rules.retain(|rule| !rule.names().is_empty());
-    let rule = LinuxSyscallBuilder::default().names(names).action(action).build();
-    rules.push(rule.map_err(oci("seccomp"))?);
-    filter.set_syscalls(Some(rules));
-    Ok(())
-}
-
-fn profile(_name: &str) -> Option<LinuxSeccomp> {
-    oci_spec::runtime::LinuxSeccompBuilder::default()
-        .default_action(LinuxSeccompAction::ScmpActAllow)
-        .build()
-        .ok()
 }
