@@ -77,21 +77,20 @@ pub(crate) fn hostname(name: String) -> Result<String, Fault> {
 }
 
 pub(crate) fn capability(name: String) -> Result<Capability, Fault> {
-    let parse = |name: &str| serde_json::from_value(name.into()).ok();
-    if let Some(capability) = parse(&name) {
-        return Ok(capability);
-    }
-    let full = format!("CAP_{}", name.to_uppercase());
-    let fault = Fault::new(format!("no capability is called `{name}`"));
-    if parse(&full).is_some() {
-        return Err(fault.help(format!("did you mean `{full}`?")));
-    }
     let known: Vec<String> = CAPABILITIES.iter().map(|known| format!("CAP_{known}")).collect();
-    let near = did_you_mean(&name, known.iter().map(String::as_str));
-    Err(fault.help(near.unwrap_or_else(|| "capabilities(7) lists the names".into())))
+    // oci-spec takes other spellings too; a policy has one.
+    let exact = known
+        .contains(&name)
+        .then(|| serde_json::from_value(name.clone().into()).ok());
+    exact.flatten().ok_or_else(|| {
+        let full = format!("CAP_{}", name.to_uppercase().trim_start_matches("CAP_"));
+        let near = did_you_mean(&full, known.iter().map(String::as_str));
+        Fault::new(format!("no capability is called `{name}`"))
+            .help(near.unwrap_or_else(|| "capabilities(7) lists the names".into()))
+    })
 }
 
-/// Names of capabilities(7), for a did-you-mean; oci-spec is what decides.
+/// The names of capabilities(7), without `CAP_`.
 const CAPABILITIES: [&str; 41] = [
     "AUDIT_CONTROL",
     "AUDIT_READ",

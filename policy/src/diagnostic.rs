@@ -89,6 +89,9 @@ impl Fault {
     }
 }
 
+/// Characters of a line that are shown at most.
+const LINE_SHOWN: usize = 120;
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Place {
@@ -100,15 +103,24 @@ impl fmt::Display for Diagnostic {
         } = &self.place;
         let number = line.to_string();
         let gutter = " ".repeat(number.len());
+        // A long line is shown from a little before what it is about.
+        let skipped = if *column > LINE_SHOWN {
+            column - LINE_SHOWN / 2
+        } else {
+            0
+        };
+        let text = text.chars().skip(skipped).take(LINE_SHOWN);
         // Tabs and control characters would move the caret away from what it points at.
-        let shown: String = text
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
+        let shown: String = text.map(|c| if c.is_control() { ' ' } else { c }).collect();
         writeln!(f, "{file}:{line}:{column}: {}", printable(&self.message))?;
         writeln!(f, "{gutter} |")?;
         writeln!(f, "{number} | {shown}")?;
-        write!(f, "{gutter} | {}{}", " ".repeat(column - 1), "^".repeat(*width))?;
+        write!(
+            f,
+            "{gutter} | {}{}",
+            " ".repeat(column - 1 - skipped),
+            "^".repeat((*width).min(LINE_SHOWN))
+        )?;
         if let Some(help) = &self.help {
             write!(f, "\n{gutter} = help: {}", printable(help))?;
         }

@@ -46,8 +46,9 @@ pub(crate) const ETC: [&str; 29] = [
     "/etc/timezone",
 ];
 
-/// Debian keeps each interpreter's `sitecustomize.py` in `/etc/python3` and `/etc/python3.N`.
-const PYTHON: &str = "python3";
+/// Debian keeps each interpreter's settings in `/etc/python3`, `/etc/python3.N` and `/etc/java-N-openjdk`,
+/// with links to them below `/usr`.
+const ETC_PREFIXES: [&str; 2] = ["java-", "python3"];
 
 /// What the host has at the paths that a policy may take over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,19 +75,20 @@ impl HostTree {
     /// Looks at the fixed list of paths.
     pub fn read() -> Self {
         let fixed = TOP.iter().chain(&ETC).map(PathBuf::from);
-        let pythons = fs::read_dir("/etc")
+        let interpreters = fs::read_dir("/etc")
             .into_iter()
             .flatten()
             .flatten()
             .filter_map(|entry| {
-                entry
-                    .file_name()
-                    .to_str()?
-                    .starts_with(PYTHON)
+                let name = entry.file_name();
+                let name = name.to_str()?;
+                ETC_PREFIXES
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix))
                     .then(|| entry.path())
             });
         let system = fixed
-            .chain(pythons)
+            .chain(interpreters)
             .filter_map(|path| Some((path.clone(), look(&path)?)))
             .collect();
         HostTree {

@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use airlock_runtime::seccomp::{SeccompError, check_launch_set};
+
 use crate::apply::{Layer, apply};
 use crate::builtin;
 use crate::diagnostic::{Diagnostic, Fault, Place, PolicyError, Source, did_you_mean};
 use crate::files;
-use crate::merged::Policy;
+use crate::merged::{Policy, Profile, Seccomp};
 use crate::overrides::{self, Overrides};
 use crate::parse::parse;
+use crate::resolve;
 use crate::schema::{Document, RootKind};
 
 /// The policy that a file without `extends` changes.
@@ -69,7 +72,7 @@ impl Policy {
         };
         faults.extend(apply(&mut policy, &layer, document));
         if faults.is_empty() {
-            faults.extend(contradictions(&policy));
+            faults.extend(contradictions(&policy)?);
         }
         Policy::check(faults)?;
         Ok(policy)
@@ -77,16 +80,43 @@ impl Policy {
 }
 
 /// What only the merged policy shows to be wrong.
-fn contradictions(policy: &Policy) -> Option<Diagnostic> {
-    let at = |clause: &str, fault: Fault| Some(fault.at(policy.places.get(clause)?.clone()));
-    match (policy.root.kind, &policy.root.path) {
-        (RootKind::Dir, None) => at(
-            "root.kind",
-            Fault::new("root kind `dir` needs `path`").help("path = \"./rootfs\""),
-        ),
+fn contradictions(policy: &Policy) -> Result<Vec<Diagnostic>, PolicyError> {
+    let root = match (policy.root.kind, &policy.root.path) {
+        (RootKind::Dir, None) => {
+            let fault = Fault::new("root kind `dir` needs `path`").help("path = \"./rootfs\"");
+            Some(("root.kind", fault))
+        }
         (RootKind::Dir, Some(_)) | (_, None) => None,
-        (_, Some(_)) => at("root.path", Fault::new("`path` belongs to root kind `dir`")),
+        (_, Some(_)) => Some(("root.path", Fault::new("`path` belongs to root kind `dir`"))),
+    };
+    let at = |(clause, fault): (&str, Fault)| Some(fault.at(policy.places.get(clause)?.clone()));
+    Ok(root.into_iter().chain(seccomp(policy)?).filter_map(at).collect())
+}
+
+/// Profiles that the runtime ships with are proven there; what a policy makes of them is compiled here once.
+fn seccomp(policy: &Policy) -> Result<Option<(&'static str, Fault)>, PolicyError> {
+    let Seccomp {
+        profile,
+        allow,
+        deny,
+        log,
+    } = &policy.seccomp;
+    let file = matches!(profile, Profile::File { .. });
+    if !file && allow.is_empty() && deny.is_empty() && log.is_empty() {
+        return Ok(None);
     }
+    let Some(filter) = resolve::filter(policy)? else {
+        return Ok(None);
+    };
+    Ok(check_launch_set(&filter).err().map(|error| {
+        let clause = match &error {
+            SeccompError::LaunchSet { call, .. } if deny.iter().any(|denied| denied == call) => {
+                "seccomp.deny"
+            }
+            _ => "seccomp.profile",
+        };
+        (clause, Fault::new(error.to_string()))
+    }))
 }
 
 /// The policy that `arg` names, then what it extends, and so on down to one that extends nothing.

@@ -210,7 +210,7 @@ pub struct Limits {
     /// Wall-clock time.
     #[serde(serialize_with = "unlimited")]
     pub wall: Option<Duration>,
-    /// Open files of a process.
+    /// Open files of a process; a lower limit of the caller holds.
     pub nofile: u64,
     /// Size of a core file.
     pub core: Size,

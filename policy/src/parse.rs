@@ -28,3 +28,87 @@ fn explain(message: &str) -> Fault {
         None => format!("expected one of `{}`", known.join("`, `")),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::apply::{Layer, apply};
+    use crate::merged::Policy;
+
+    /// Reads and checks a text; what comes out must be showable.
+    fn feed(text: &str) {
+        let source = Source {
+            name: "p.toml".into(),
+            text: text.into(),
+        };
+        let layer = Layer {
+            source: &source,
+            base: Path::new("/"),
+            extends_lists: false,
+        };
+        let faults = match parse(&source) {
+            Ok(document) => apply(&mut Policy::default(), &layer, document),
+            Err(diagnostic) => vec![diagnostic],
+        };
+        for fault in faults {
+            assert!(fault.to_string().starts_with("p.toml:"));
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_no_stack_overflow() {
+        feed(&format!("name = {}", "[".repeat(500_000)));
+        feed(&format!("name{} = 1", ".a".repeat(200_000)));
+        feed(&"[a.b]\n".repeat(50_000));
+    }
+
+    /// Lines that are nearly policies, so that what lies behind the parser is reached.
+    fn line() -> impl Strategy<Value = String> {
+        let key = prop::sample::select(vec![
+            "[limits]",
+            "[root]",
+            "[[mount]]",
+            "[env]",
+            "[gpu]",
+            "[seccomp]",
+            "[landlock]",
+            "memory",
+            "cpus",
+            "pids",
+            "wall",
+            "source",
+            "target",
+            "set",
+            "pass",
+            "count",
+            "allow",
+            "user",
+            "cpuset",
+            "min_abi",
+        ]);
+        let value = prop_oneof![
+            any::<String>().prop_map(|text| format!("= {text:?}")),
+            "= [0-9.eE+-]{1,12}(GiB|h|%)?",
+            "= \"[0-9:./,-]{0,12}(GiB|ms|B)?\"",
+            "= \\[\"[a-z/=]{0,4}\", \"[a-z]{0,8}\"\\]",
+            Just(String::new()),
+        ];
+        (key, value).prop_map(|(key, value)| format!("{key} {value}"))
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            feed(&String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
+        fn no_near_policy_makes_the_checks_panic(lines in prop::collection::vec(line(), 0..12)) {
+            feed(&lines.join("\n"));
+        }
+    }
+}

@@ -118,7 +118,8 @@ pub(crate) struct Document {
     /// The policy that this one changes: a built-in name, or a file (with `/` or ending in `.toml`,
     /// relative to this file). Default: `base`.
     pub(crate) extends: Option<At<String>>,
-    /// Namespaces may be made inside.
+    /// Namespaces may be made inside. Landlock refuses every mount in them, so a nested sandbox with a root of
+    /// its own needs `landlock.enabled = false` too.
     pub(crate) nesting: Option<At<bool>>,
     /// Clauses that may be lowered to what the host can do; the end report says which were.
     pub(crate) best_effort: Option<At<Vec<At<BestEffort>>>>,
@@ -349,7 +350,7 @@ pub(crate) struct LimitsTable {
     pub(crate) shm: Option<At<Quantity>>,
     /// Wall-clock time, with a unit.
     pub(crate) wall: Option<At<Quantity>>,
-    /// Open files of a process.
+    /// Open files of a process; a lower limit of the caller holds.
     pub(crate) nofile: Option<At<Quantity>>,
     /// Size of a core file, with a unit.
     pub(crate) core: Option<At<Quantity>>,

@@ -60,7 +60,7 @@ pub(super) fn resources(policy: &Policy) -> Result<LinuxResources, OciSpecError>
 /// Microseconds of CPU time per period.
 fn quota_us(cpus: f64) -> i64 {
     // At most 100,000 CPUs are accepted, so that the product has 34 bits and a double holds it exactly.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     let quota = (cpus * PERIOD_US as f64).round() as i64;
     quota
 }

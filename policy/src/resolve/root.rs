@@ -65,11 +65,14 @@ pub(super) fn assemble(policy: &Policy, host: &HostTree) -> Result<Tree, PolicyE
         .build()
         .map_err(oci("root"))?;
     let Build {
-        skeleton,
+        mut skeleton,
         mounts,
         origins,
         ..
     } = build;
+    if kind == RootKind::Dir {
+        skeleton.clear();
+    }
     Ok(Tree {
         oci,
         mounts,
@@ -109,7 +112,7 @@ impl Build {
                 message: "this host has no directory /usr; use root kind `dir` or `empty`".into(),
             });
         }
-        let python = host
+        let interpreters = host
             .system
             .keys()
             .filter(|path| path.starts_with("/etc"))
@@ -118,7 +121,7 @@ impl Build {
             .iter()
             .chain(&ETC)
             .map(Path::new)
-            .chain(python.map(PathBuf::as_path))
+            .chain(interpreters.map(PathBuf::as_path))
         {
             match host.system.get(path) {
                 None => {}

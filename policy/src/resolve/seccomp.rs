@@ -8,25 +8,17 @@ use crate::merged::{Policy, Profile};
 
 /// What `nesting = true` lets through: what a sandbox inside needs to make namespaces and a root of its own.
 /// `clone3` stays refused; libraries fall back to `clone`.
-const NESTING: [&str; 14] = [
-    "clone",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fspick",
-    "mount",
-    "mount_setattr",
-    "move_mount",
-    "open_tree",
-    "pivot_root",
-    "sethostname",
-    "setns",
-    "umount2",
-    "unshare",
+#[rustfmt::skip]
+const NESTING: [&str; 16] = [
+    "chroot", "clone", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount",
+    "open_tree", "open_tree_attr", "pivot_root", "sethostname", "setns", "umount2", "unshare",
 ];
 
+/// What a denied call returns (errno(3)).
+const EPERM: u32 = 1;
+
 /// The filter of a policy; `None` for profile `none`.
-pub(super) fn filter(policy: &Policy) -> Result<Option<LinuxSeccomp>, PolicyError> {
+pub(crate) fn filter(policy: &Policy) -> Result<Option<LinuxSeccomp>, PolicyError> {
     let mut filter = match &policy.seccomp.profile {
         Profile::None => return Ok(None),
         Profile::File { content, .. } => content.as_ref().clone(),
@@ -48,9 +40,6 @@ pub(super) fn filter(policy: &Policy) -> Result<Option<LinuxSeccomp>, PolicyErro
     }
     Ok(Some(filter))
 }
-
-/// What a denied call returns (errno(3)).
-const EPERM: u32 = 1;
 
 fn builtin(policy: &Policy, name: &str) -> Result<LinuxSeccomp, PolicyError> {
     profile(name).ok_or_else(|| {
