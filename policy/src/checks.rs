@@ -1,0 +1,320 @@
+//! Single values: from the text of a policy file to what it means, or why it means nothing.
+
+use std::path::{Component, Path, PathBuf};
+
+use oci_spec::runtime::Capability;
+
+use crate::diagnostic::{Fault, did_you_mean};
+use crate::merged::{User, Writable};
+use crate::schema::Quantity;
+use crate::units::{Duration, Size};
+
+/// Ids of a sandbox's own range: 0 to 65,535.
+const LAST_ID: u32 = 0xffff;
+/// The kernel's default `fs.nr_open`; no process can have more files open.
+const MOST_FILES: u64 = 1 << 20;
+/// Trees that Airlock makes itself and whose content decides what is confined.
+const RESERVED: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+pub(crate) fn version(version: i64) -> Result<u32, Fault> {
+    match version {
+        1 => Ok(1),
+        other => Err(
+            Fault::new(format!("version {other} of the policy language is unknown"))
+                .help("this Airlock reads `version = 1`"),
+        ),
+    }
+}
+
+pub(crate) fn name(name: String) -> Result<String, Fault> {
+    let fits = (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if fits {
+        return Ok(name);
+    }
+    Err(Fault::new(
+        "a policy's name is 1 to 64 letters, digits, `-`, `_` and `.`",
+    ))
+}
+
+pub(crate) fn user(text: String) -> Result<User, Fault> {
+    let id = |text: &str| {
+        text.parse()
+            .ok()
+            .filter(|id| *id <= LAST_ID && !text.starts_with('+'))
+    };
+    text.split_once(':')
+        .and_then(|(uid, gid)| {
+            Some(User {
+                uid: id(uid)?,
+                gid: id(gid)?,
+            })
+        })
+        .ok_or_else(|| {
+            Fault::new(format!("`{text}` is not a user"))
+                .help("write the numbers of user and group inside, 0 to 65535, such as \"1000:1000\"")
+        })
+}
+
+pub(crate) fn hostname(name: String) -> Result<String, Fault> {
+    let label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    // 64 is __NEW_UTS_LEN.
+    if name.len() <= 64 && name.split('.').all(label) {
+        return Ok(name);
+    }
+    Err(Fault::new(
+        "a host name is at most 64 letters, digits, `-` and `.`, and no part of it is empty",
+    ))
+}
+
+pub(crate) fn capability(name: String) -> Result<Capability, Fault> {
+    let known: Vec<String> = CAPABILITIES.iter().map(|known| format!("CAP_{known}")).collect();
+    // oci-spec takes other spellings too; a policy has one.
+    let exact = known
+        .contains(&name)
+        .then(|| serde_json::from_value(name.clone().into()).ok());
+    exact.flatten().ok_or_else(|| {
+        let full = format!("CAP_{}", name.to_uppercase().trim_start_matches("CAP_"));
+        let near = did_you_mean(&full, known.iter().map(String::as_str));
+        Fault::new(format!("no capability is called `{name}`"))
+            .help(near.unwrap_or_else(|| "capabilities(7) lists the names".into()))
+    })
+}
+
+/// The names of capabilities(7), without `CAP_`.
+const CAPABILITIES: [&str; 41] = [
+    "AUDIT_CONTROL",
+    "AUDIT_READ",
+    "AUDIT_WRITE",
+    "BLOCK_SUSPEND",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "KILL",
+    "LEASE",
+    "LINUX_IMMUTABLE",
+    "MAC_ADMIN",
+    "MAC_OVERRIDE",
+    "MKNOD",
+    "NET_ADMIN",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_RAW",
+    "PERFMON",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYSLOG",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_CHROOT",
+    "SYS_MODULE",
+    "SYS_NICE",
+    "SYS_PACCT",
+    "SYS_PTRACE",
+    "SYS_RAWIO",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "WAKE_ALARM",
+];
+
+pub(crate) fn min_abi(abi: i64) -> Result<u8, Fault> {
+    u8::try_from(abi)
+        .ok()
+        .filter(|abi| *abi <= 10)
+        .ok_or_else(|| Fault::new(format!("Landlock has no ABI {abi}")).help("1 to 10, or 0 for best effort"))
+}
+
+/// A limit that `unlimited` lifts.
+pub(crate) fn unless_unlimited<T>(
+    parse: impl FnOnce(&str) -> Result<T, Fault>,
+) -> impl FnOnce(Quantity) -> Result<Option<T>, Fault> {
+    |Quantity(text)| match text.as_str() {
+        "unlimited" => Ok(None),
+        text => parse(text).map(Some),
+    }
+}
+
+/// A limit that must be stated.
+pub(crate) fn always<T>(
+    parse: impl FnOnce(&str) -> Result<T, Fault>,
+) -> impl FnOnce(Quantity) -> Result<T, Fault> {
+    |Quantity(text)| parse(&text)
+}
+
+pub(crate) fn some_bytes(text: &str) -> Result<Size, Fault> {
+    match Size::parse(text)? {
+        Size(0) => Err(Fault::new("a size of 0 leaves nothing to run in")),
+        size => Ok(size),
+    }
+}
+
+pub(crate) fn some_time(text: &str) -> Result<Duration, Fault> {
+    match Duration::parse(text)? {
+        Duration(0) => Err(Fault::new(
+            "a wall-clock limit of 0 ends the command before it starts",
+        )),
+        duration => Ok(duration),
+    }
+}
+
+pub(crate) fn cpus(text: &str) -> Result<f64, Fault> {
+    // The kernel takes no quota below 1 ms per period of 100 ms.
+    text.parse()
+        .ok()
+        .filter(|cpus| (0.01..=100_000.0).contains(cpus))
+        .ok_or_else(|| {
+            Fault::new(format!("`{text}` is not a number of CPUs")).help("a number from 0.01, such as 8.0")
+        })
+}
+
+pub(crate) fn pids(text: &str) -> Result<u64, Fault> {
+    // Runtimes disagree whether 0 means none or unlimited (youki issue 3634).
+    whole(text, 1, 1 << 22, "number of processes")
+}
+
+pub(crate) fn nofile(text: &str) -> Result<u64, Fault> {
+    whole(text, 16, MOST_FILES, "number of open files")
+}
+
+pub(crate) fn io_weight(text: &str) -> Result<u16, Fault> {
+    let weight = whole(text, 10, 1000, "block I/O weight")?;
+    u16::try_from(weight).map_err(|_| Fault::new("a weight has 16 bits"))
+}
+
+fn whole(text: &str, least: u64, most: u64, what: &str) -> Result<u64, Fault> {
+    text.parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| {
+            Fault::new(format!("`{text}` is not a {what}"))
+                .help(format!("a whole number from {least} to {most}"))
+        })
+}
+
+pub(crate) fn cpuset(text: String) -> Result<String, Fault> {
+    let cpu = |text: &str| text.parse::<u32>().ok().filter(|cpu| *cpu < 8192);
+    let range = |part: &str| match part.split_once('-') {
+        Some((first, last)) => cpu(first)
+            .zip(cpu(last))
+            .is_some_and(|(first, last)| first <= last),
+        None => cpu(part).is_some(),
+    };
+    if text.split(',').all(range) {
+        return Ok(text);
+    }
+    Err(Fault::new(format!("`{text}` is not a list of CPUs")).help("such as \"0-3,8\""))
+}
+
+pub(crate) fn gpu_count(count: i64) -> Result<u32, Fault> {
+    u32::try_from(count)
+        .ok()
+        .filter(|count| (1..=256).contains(count))
+        .ok_or_else(|| {
+            Fault::new(format!("{count} is not a number of GPUs")).help("leave [gpu] out for none")
+        })
+}
+
+pub(crate) fn word(text: String) -> Result<String, Fault> {
+    if text.is_empty() || text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Err(Fault::new("empty, or with white space in it"));
+    }
+    Ok(text)
+}
+
+pub(crate) fn variable(name: &str) -> Result<(), Fault> {
+    if name.is_empty() || name.contains(|c: char| c == '=' || c.is_control()) {
+        return Err(Fault::new(
+            "a variable's name is not empty and holds no `=` and no control character",
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn value(text: String) -> Result<String, Fault> {
+    if text.contains('\0') {
+        return Err(Fault::new("a variable's value holds a NUL character"));
+    }
+    Ok(text)
+}
+
+/// A path of the host, made absolute against `base`.
+pub(crate) fn host_path(text: &str, base: &Path) -> Result<PathBuf, Fault> {
+    no_control(text)?;
+    // `components` drops `.` and doubled slashes; `..` stays, since a link may stand before it.
+    Ok(base.join(text).components().collect())
+}
+
+/// An absolute path inside the sandbox, without `..`.
+pub(crate) fn inside_path(text: &str) -> Result<PathBuf, Fault> {
+    no_control(text)?;
+    let path = Path::new(text);
+    if !path.is_absolute() {
+        return Err(Fault::new(format!("`{text}` is not absolute")).help(format!(
+            "a path inside starts with `/`: \"/{}\"",
+            text.trim_start_matches("./")
+        )));
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(Fault::new(format!("`{text}` has `..` in it")).help("write the path that is meant"));
+    }
+    Ok(path.components().collect())
+}
+
+/// Where a mount may go.
+pub(crate) fn target(text: &str) -> Result<PathBuf, Fault> {
+    let path = inside_path(text)?;
+    if path == Path::new("/") {
+        return Err(Fault::new("a mount cannot take the place of `/`")
+            .help("`[root] kind = \"dir\"` with `path` puts a directory there"));
+    }
+    if let Some(reserved) = RESERVED.iter().find(|reserved| path.starts_with(reserved)) {
+        return Err(
+            Fault::new(format!("nothing can be mounted at or below {reserved}"))
+                .help("Airlock makes /proc and /dev itself, with what the policy allows; /sys stays away"),
+        );
+    }
+    Ok(path)
+}
+
+pub(crate) fn writable(text: &str, base: &Path) -> Result<Writable, Fault> {
+    match text {
+        "none" => Ok(Writable::None),
+        "tmpfs" => Ok(Writable::Tmpfs),
+        directory if directory.contains('/') => host_path(directory, base).map(Writable::Dir),
+        other => Err(Fault::new(format!("unknown value `{other}`")).help(
+            did_you_mean(other, ["none", "tmpfs"])
+                .unwrap_or_else(|| "`none`, `tmpfs`, or a directory, written with a `/`".into()),
+        )),
+    }
+}
+
+fn no_control(text: &str) -> Result<(), Fault> {
+    if text.is_empty() {
+        return Err(Fault::new("an empty path"));
+    }
+    // A newline would make a second line in mountinfo-like texts, a NUL would end the path early.
+    if text.contains(char::is_control) {
+        return Err(Fault::new(
+            "a path with a NUL, a newline or another control character in it",
+        ));
+    }
+    Ok(())
+}

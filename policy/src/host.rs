@@ -1,0 +1,135 @@
+//! What a resolved policy needs to know of the host's file tree, as plain data.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::merged::Policy;
+
+/// Top-level names that a `host` root takes over. Nothing else of `/` is ever shown.
+pub(crate) const TOP: [&str; 8] = [
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
+];
+
+/// What a `host` root takes over of `/etc`: settings that are the same for everyone, read by the loader,
+/// locales, name tables, TLS and interpreters. Whatever may hold a secret or name a person stays away.
+pub(crate) const ETC: [&str; 29] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/debian_version",
+    "/etc/fonts",
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/inputrc",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/locale.alias",
+    "/etc/locale.conf",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/perl",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/protocols",
+    "/etc/redhat-release",
+    "/etc/rpc",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+    "/etc/timezone",
+];
+
+/// Debian keeps each interpreter's settings in `/etc/python3`, `/etc/python3.N` and `/etc/java-N-openjdk`,
+/// with links to them below `/usr`.
+const ETC_PREFIXES: [&str; 2] = ["java-", "python3"];
+
+/// What the host has at the paths that a policy may take over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostTree {
+    /// By absolute path, links not followed; what is absent here is absent on the host.
+    pub system: BTreeMap<PathBuf, HostEntry>,
+    /// Whether the sources of the policy's mounts exist, links followed. A source that is not here is
+    /// taken to exist.
+    pub sources: BTreeMap<PathBuf, bool>,
+}
+
+/// One entry of the host's tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostEntry {
+    /// A directory.
+    Dir,
+    /// A regular file.
+    File,
+    /// A symbolic link and its text.
+    Link(PathBuf),
+}
+
+impl HostTree {
+    /// Looks at the fixed list of paths.
+    pub fn read() -> Self {
+        let fixed = TOP.iter().chain(&ETC).map(PathBuf::from);
+        let interpreters = fs::read_dir("/etc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                let name = name.to_str()?;
+                ETC_PREFIXES
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix))
+                    .then(|| entry.path())
+            });
+        let system = fixed
+            .chain(interpreters)
+            .filter_map(|path| Some((path.clone(), look(&path)?)))
+            .collect();
+        HostTree {
+            system,
+            sources: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at the sources of the policy's mounts too, so that an optional one can be left out and a missing
+    /// one be named with its place in the policy.
+    pub fn with_sources(mut self, policy: &Policy) -> Self {
+        for mount in &policy.mount {
+            let missing = fs::metadata(&mount.source)
+                .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory));
+            self.sources.insert(mount.source.clone(), !missing);
+        }
+        self
+    }
+}
+
+fn look(path: &Path) -> Option<HostEntry> {
+    let kind = fs::symlink_metadata(path).ok()?.file_type();
+    if kind.is_symlink() {
+        Some(HostEntry::Link(fs::read_link(path).ok()?))
+    } else if kind.is_dir() {
+        Some(HostEntry::Dir)
+    } else {
+        kind.is_file().then_some(HostEntry::File)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_has_usr_and_no_secret_is_looked_at() {
+        let host = HostTree::read();
+        assert_eq!(host.system[Path::new("/usr")], HostEntry::Dir);
+        for secret in ["/etc/shadow", "/etc", "/etc/ssl/private", "/root", "/run", "/var"] {
+            assert!(!host.system.contains_key(Path::new(secret)), "{secret}");
+        }
+    }
+}

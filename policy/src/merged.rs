@@ -1,0 +1,322 @@
+//! A policy after `extends`, the command line and defaults were merged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+
+use oci_spec::runtime::{Capability, LinuxSeccomp};
+use serde::{Serialize, Serializer};
+
+use crate::diagnostic::{Diagnostic, Fault, Place, PolicyError};
+use crate::schema::{BestEffort, Groups, Ids, MountMode, NetworkMode, RootKind};
+use crate::units::{Duration, Size};
+
+/// A policy, whole and checked. It serializes to a policy file that needs no other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Policy {
+    /// Version of the policy language.
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// Namespaces may be made inside.
+    pub nesting: bool,
+    /// Clauses that may be lowered to what the host can do.
+    pub best_effort: BTreeSet<BestEffort>,
+    /// What `/` is.
+    pub root: Root,
+    /// The command's start.
+    pub process: Process,
+    /// Who the command runs as.
+    pub identity: Identity,
+    /// What the network namespace contains.
+    pub network: Network,
+    /// Capabilities of the command.
+    pub capabilities: Capabilities,
+    /// Which system calls are let through.
+    pub seccomp: Seccomp,
+    /// Landlock.
+    pub landlock: Landlock,
+    /// Limits.
+    pub limits: Limits,
+    /// GPUs asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
+    /// The environment.
+    pub env: Env,
+    /// Files and directories of the host, in the order of the policy files.
+    pub mount: Vec<Mount>,
+    /// Where each clause was last set: `limits.memory`, `[[mount]] /data`, `env.set.LANG`.
+    #[serde(skip)]
+    pub places: BTreeMap<String, Place>,
+}
+
+/// What `/` is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Root {
+    /// Where `/` comes from.
+    pub kind: RootKind,
+    /// The directory, for kind `dir`: absolute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Where writes to `/` go.
+    pub writable: Writable,
+    /// Programs may be run from `/tmp` and the home directory.
+    pub tmp_exec: bool,
+}
+
+/// Where writes to `/` go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Writable {
+    /// Nowhere.
+    #[default]
+    None,
+    /// Into memory, of the size `limits.tmp`.
+    Tmpfs,
+    /// Into this absolute directory of the host.
+    Dir(PathBuf),
+}
+
+/// A file or directory of the host, seen inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    /// Absolute path on the host.
+    pub source: PathBuf,
+    /// Absolute path inside.
+    pub target: PathBuf,
+    /// Whether it may be written.
+    pub mode: MountMode,
+    /// Programs may be run from it.
+    pub exec: bool,
+    /// Left out where the host has no such source.
+    pub optional: bool,
+}
+
+/// The command's start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// Working directory inside; `None`: the home directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<PathBuf>,
+}
+
+/// Who the command runs as.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// User and group inside.
+    pub user: User,
+    /// Host name inside.
+    pub hostname: String,
+    /// How ids inside relate to ids of the host.
+    pub ids: Ids,
+    /// What becomes of the caller's supplementary groups.
+    pub groups: Groups,
+}
+
+/// A user and a group, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// User id inside.
+    pub uid: u32,
+    /// Group id inside.
+    pub gid: u32,
+}
+
+/// What the network namespace contains.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Network {
+    /// What the network namespace contains.
+    pub mode: NetworkMode,
+}
+
+/// Capabilities of the command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// Kept in all five sets, in the order of the policy file.
+    pub keep: Vec<Capability>,
+}
+
+/// Which system calls are let through.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Seccomp {
+    /// The profile that the lists change.
+    pub profile: Profile,
+    /// System calls allowed with any arguments.
+    pub allow: Vec<String>,
+    /// System calls that fail with EPERM.
+    pub deny: Vec<String>,
+    /// System calls allowed and logged.
+    pub log: Vec<String>,
+}
+
+/// A seccomp profile.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Profile {
+    /// Airlock's `default`.
+    #[default]
+    Default,
+    /// Airlock's `strict`.
+    Strict,
+    /// No filter.
+    None,
+    /// A file in OCI's format.
+    File {
+        /// Its absolute path.
+        path: PathBuf,
+        /// What it says.
+        content: Box<LinuxSeccomp>,
+    },
+}
+
+/// Landlock's floor, and what narrows the rights that the mounts imply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Landlock {
+    /// Whether it is used at all.
+    pub enabled: bool,
+    /// Lowest ABI accepted; 0: best effort.
+    pub min_abi: u8,
+    /// Paths inside that may be read and executed; `None`: all mounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<Vec<PathBuf>>,
+    /// Paths inside that may be written; `None`: all writable mounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<Vec<PathBuf>>,
+}
+
+/// Limits; `None` is unlimited.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Limits {
+    /// Memory of all processes together.
+    #[serde(serialize_with = "unlimited")]
+    pub memory: Option<Size>,
+    /// Swap on top of `memory`.
+    #[serde(serialize_with = "unlimited")]
+    pub swap: Option<Size>,
+    /// CPUs' worth of time.
+    #[serde(serialize_with = "unlimited")]
+    pub cpus: Option<f64>,
+    /// Which CPUs, in the kernel's list format.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpuset: Option<String>,
+    /// Processes and threads.
+    #[serde(serialize_with = "unlimited")]
+    pub pids: Option<u64>,
+    /// Weight among competitors for block devices; `None`: the kernel's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io_weight: Option<u16>,
+    /// Size of `/tmp`, of the home directory and of a writable root.
+    pub tmp: Size,
+    /// Size of `/dev/shm`.
+    pub shm: Size,
+    /// Wall-clock time.
+    #[serde(serialize_with = "unlimited")]
+    pub wall: Option<Duration>,
+    /// Open files of a process; a lower limit of the caller holds.
+    pub nofile: u64,
+    /// Size of a core file.
+    pub core: Size,
+}
+
+/// GPUs asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Gpu {
+    /// How many, of any kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// Or exactly these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
+    /// Driver capabilities.
+    pub capabilities: Vec<String>,
+}
+
+/// The environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Env {
+    /// Variables taken from the caller.
+    pub pass: Vec<String>,
+    /// Variables and their values.
+    pub set: BTreeMap<String, String>,
+}
+
+impl Policy {
+    /// `sha256:<hex>` of the canonical JSON of the merged policy, the text of a seccomp file included.
+    pub fn digest(&self) -> Result<String, PolicyError> {
+        let json = |error: serde_json::Error| PolicyError::Write {
+            format: "JSON",
+            message: error.to_string(),
+        };
+        let mut value = serde_json::to_value(self).map_err(json)?;
+        if let Profile::File { content, .. } = &self.seccomp.profile {
+            value["seccomp"]["content"] = serde_json::to_value(content).map_err(json)?;
+        }
+        let text = serde_json::to_string(&value).map_err(json)?;
+        Ok(airlock_runtime::spec::digest(text.as_bytes()))
+    }
+
+    /// An error at the place where `clause` was set.
+    pub(crate) fn fault(&self, clause: &str, fault: Fault) -> PolicyError {
+        match self.places.get(clause) {
+            Some(place) => fault.at(place.clone()).into(),
+            None => PolicyError::Host {
+                clause: clause.to_owned(),
+                message: fault.message,
+            },
+        }
+    }
+
+    /// All faults that were found, or none.
+    pub(crate) fn check(faults: Vec<Diagnostic>) -> Result<(), PolicyError> {
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(PolicyError::Invalid(faults))
+        }
+    }
+}
+
+impl Mount {
+    /// The clause that a mount is named by.
+    pub(crate) fn clause(&self) -> String {
+        format!("[[mount]] {}", self.target.display())
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+impl Serialize for User {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Writable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Writable::None => serializer.serialize_str("none"),
+            Writable::Tmpfs => serializer.serialize_str("tmpfs"),
+            Writable::Dir(path) => path.serialize(serializer),
+        }
+    }
+}
+
+impl Serialize for Profile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Profile::Default => serializer.serialize_str("default"),
+            Profile::Strict => serializer.serialize_str("strict"),
+            Profile::None => serializer.serialize_str("none"),
+            Profile::File { path, .. } => path.serialize(serializer),
+        }
+    }
+}
+
+fn unlimited<T: Serialize, S: Serializer>(limit: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    match limit {
+        Some(limit) => limit.serialize(serializer),
+        None => serializer.serialize_str("unlimited"),
+    }
+}

@@ -1,0 +1,49 @@
+//! The seccomp filter: a profile, and the policy's lists as edits on it.
+
+use airlock_runtime::seccomp::{profile, set_action};
+use oci_spec::runtime::{LinuxSeccomp, LinuxSeccompAction};
+
+use crate::diagnostic::{Fault, PolicyError};
+use crate::merged::{Policy, Profile};
+
+/// What `nesting = true` lets through: what a sandbox inside needs to make namespaces and a root of its own.
+/// `clone3` stays refused; libraries fall back to `clone`.
+#[rustfmt::skip]
+const NESTING: [&str; 16] = [
+    "chroot", "clone", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount",
+    "open_tree", "open_tree_attr", "pivot_root", "sethostname", "setns", "umount2", "unshare",
+];
+
+/// What a denied call returns (errno(3)).
+const EPERM: u32 = 1;
+
+/// The filter of a policy; `None` for profile `none`.
+pub(crate) fn filter(policy: &Policy) -> Result<Option<LinuxSeccomp>, PolicyError> {
+    let mut filter = match &policy.seccomp.profile {
+        Profile::None => return Ok(None),
+        Profile::File { content, .. } => content.as_ref().clone(),
+        Profile::Default => builtin(policy, "default")?,
+        Profile::Strict => builtin(policy, "strict")?,
+    };
+    let nesting: &[&str] = if policy.nesting { &NESTING } else { &[] };
+    for call in nesting {
+        set_action(&mut filter, call, LinuxSeccompAction::ScmpActAllow, None);
+    }
+    for call in &policy.seccomp.allow {
+        set_action(&mut filter, call, LinuxSeccompAction::ScmpActAllow, None);
+    }
+    for call in &policy.seccomp.log {
+        set_action(&mut filter, call, LinuxSeccompAction::ScmpActLog, None);
+    }
+    for call in &policy.seccomp.deny {
+        set_action(&mut filter, call, LinuxSeccompAction::ScmpActErrno, Some(EPERM));
+    }
+    Ok(Some(filter))
+}
+
+fn builtin(policy: &Policy, name: &str) -> Result<LinuxSeccomp, PolicyError> {
+    profile(name).ok_or_else(|| {
+        let fault = Fault::new(format!("the runtime has no seccomp profile `{name}`"));
+        policy.fault("seccomp.profile", fault)
+    })
+}
