@@ -1,2 +1,44 @@
 //! The `airlock` command.
-fn main() {}
+
+mod args;
+mod commands;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+/// Exit status of Airlock's own failures, as docker and podman have it.
+const OWN_FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("AIRLOCK_LOG").unwrap_or_else(|_| "warn".into()))
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        // Help and version are no failures; they go to stdout with status 0.
+        let status = if error.use_stderr() { OWN_FAILURE } else { 0 };
+        let _ = error.print();
+        std::process::exit(status.into());
+    });
+    let result = match cli.command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Plan(args) => commands::plan::plan(args),
+        Command::Policy(args) => commands::policy::policy(args),
+        Command::Doctor(args) => commands::doctor::doctor(args),
+        Command::List(args) => commands::sandboxes::list(args),
+        Command::Kill(args) => commands::sandboxes::kill(args),
+        Command::Gc(args) => commands::sandboxes::gc(args),
+        Command::ReportSchema => commands::run::report_schema(),
+        Command::Completions(args) => commands::completions(args),
+    };
+    result.unwrap_or_else(|error| {
+        output::error(&error);
+        ExitCode::from(OWN_FAILURE)
+    })
+}

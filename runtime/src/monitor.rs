@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use serde::{Deserialize, Serialize};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cgroups::CgroupStats;
 use crate::launch::{FromInit, LaunchError, LaunchOptions, Sandbox, ToInit};
 use crate::report::{EndReport, Io, REPORT_VERSION, Reason};
 use crate::spec::Spec;
+use crate::sys;
 use crate::terminal::Raw;
 
 /// Between the signal that asks a payload to end and the kill.
@@ -28,11 +30,88 @@ struct Ending {
     timed_out: bool,
 }
 
+/// What became of the two processes after [`detach`].
+#[derive(Debug)]
+pub enum Detached {
+    /// In the calling process: the sandbox runs.
+    Parent {
+        /// Its name.
+        id: String,
+    },
+    /// In the calling process: it could not be started.
+    Failed {
+        /// Why.
+        message: String,
+        /// The exit status that says so.
+        status: u8,
+    },
+    /// In the monitor's process: the sandbox has ended. The process should write the report and exit.
+    Monitor {
+        /// How it ended.
+        result: Result<EndReport, LaunchError>,
+    },
+}
+
+/// What a detached monitor tells the process that started it.
+#[derive(Serialize, Deserialize)]
+enum Started {
+    Runs { id: String },
+    Failed { message: String, status: u8 },
+}
+
+/// Forks a monitor that runs a sandbox of `spec` in the background, in a session of its own, its standard
+/// streams on /dev/null.
+pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchError> {
+    let call = |what| move |source| LaunchError::Call { what, source };
+    crate::launch::refuse_threads()?;
+    let (reader, writer) = io::pipe().map_err(call("pipe"))?;
+    if sys::fork().map_err(call("fork"))?.is_some() {
+        drop(writer);
+        // End of file without a word: the monitor was killed.
+        return Ok(match serde_json::from_reader(reader) {
+            Ok(Started::Runs { id }) => Detached::Parent { id },
+            Ok(Started::Failed { message, status }) => Detached::Failed { message, status },
+            Err(error) => Detached::Failed { message: format!("the monitor ended early: {error}"), status: 125 },
+        });
+    }
+    drop(reader);
+    let mut writer = Some(writer);
+    let mut tell = |started: &Started| {
+        if let Some(writer) = writer.take() {
+            // Nobody listens any more: the sandbox runs all the same.
+            let _ = serde_json::to_writer(writer, started);
+        }
+    };
+    let result = leave_terminal()
+        .map_err(call("leaving the terminal"))
+        .and_then(|()| watch_over(spec, options, |id| tell(&Started::Runs { id: id.into() })));
+    if let Err(error) = &result {
+        tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
+    }
+    Ok(Detached::Monitor { result })
+}
+
+fn leave_terminal() -> io::Result<()> {
+    rustix::process::setsid()?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
+}
+
 /// Builds a sandbox of `spec`, runs its payload to the end, and reports.
 ///
 /// The calling process is the monitor: it must have one thread, and its signals TERM, INT, HUP, QUIT, USR1
 /// and USR2 go to the payload from here on.
 pub fn run(spec: &Spec, options: LaunchOptions) -> Result<EndReport, LaunchError> {
+    watch_over(spec, options, |_| ())
+}
+
+fn watch_over(
+    spec: &Spec,
+    options: LaunchOptions,
+    released: impl FnOnce(&str),
+) -> Result<EndReport, LaunchError> {
     // Blocked before anything is built: a signal during the build is forwarded when the payload runs.
     let mut signals: SigSet = FORWARDED.into_iter().collect();
     signals.add(Signal::SIGWINCH);
@@ -41,7 +120,7 @@ pub fn run(spec: &Spec, options: LaunchOptions) -> Result<EndReport, LaunchError
     let result = Sandbox::launch(spec, options).and_then(|sandbox| {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(call("reading signals"))?;
-        sandbox.wait(spec, &signals)
+        sandbox.wait(spec, &signals, released)
     });
     mask_before.thread_set_mask().map_err(call("restoring signals"))?;
     result
@@ -49,7 +128,7 @@ pub fn run(spec: &Spec, options: LaunchOptions) -> Result<EndReport, LaunchError
 
 impl Sandbox {
     /// Releases the payload and waits for the end of the sandbox.
-    fn wait(mut self, spec: &Spec, signals: &SignalFd) -> Result<EndReport, LaunchError> {
+    fn wait(mut self, spec: &Spec, signals: &SignalFd, released: impl FnOnce(&str)) -> Result<EndReport, LaunchError> {
         let raw = match &self.terminal {
             Some(master) => {
                 let raw = Raw::enter(rustix::stdio::stdin()).map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
@@ -62,6 +141,7 @@ impl Sandbox {
         self.channel
             .send(&ToInit::Release, &[])
             .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
+        released(&self.plan.id);
         let ending = self.watch(started, signals, raw.as_ref())?;
         let wall = started.elapsed();
         if let Some(master) = &self.terminal {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroups::{Cgroup, CgroupFacts, CgroupRecord};
 use crate::launch::END_TIMEOUT;
 use crate::report::{EndReport, Reason};
+use crate::spec::Spec;
 
 /// What is known of a live sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,16 +22,39 @@ use crate::report::{EndReport, Reason};
 pub struct Record {
     /// Its name.
     pub id: String,
-    /// Process id of its monitor.
-    pub monitor: i32,
-    /// Process id of its init and the time it started (field 22 of proc_pid_stat(5)), once it exists.
-    pub init: Option<(i32, u64)>,
+    /// Name of its policy.
+    pub policy: String,
+    /// The command, for people.
+    pub command: String,
+    /// Its monitor.
+    pub monitor: ProcessRecord,
+    /// Its init, once it exists.
+    pub init: Option<ProcessRecord>,
     /// Its control group.
     pub cgroup: Option<CgroupRecord>,
     /// Where an end report goes if the monitor cannot write it.
     pub report: Option<PathBuf>,
     /// Seconds since the epoch.
     pub started: u64,
+}
+
+/// A process that can be told from a later one with the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessRecord {
+    /// Process id.
+    pub pid: i32,
+    /// Clock ticks after boot at which it started (field 22 of proc_pid_stat(5)).
+    pub started: u64,
+}
+
+/// How a sandbox is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// SIGTERM to the payload, through the monitor.
+    Ask,
+    /// SIGKILL to init, and with it to everything inside.
+    Kill,
 }
 
 /// The state directory cannot be used.
@@ -56,6 +80,12 @@ pub enum StateError {
         /// Its mode.
         mode: u32,
     },
+    /// There is no such sandbox.
+    #[error("state: no sandbox of this name runs (see `airlock list`)")]
+    Unknown,
+    /// A sandbox does not go away.
+    #[error("state: the sandbox does not end; see `airlock gc`")]
+    StillThere,
     /// No directory for an ordinary user's state.
     #[error("state: XDG_RUNTIME_DIR is not set to an absolute path; set it to a private directory (systemd makes /run/user/UID)")]
     NoRuntimeDir,
@@ -76,7 +106,7 @@ pub struct State {
 }
 
 /// What a sweep did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Swept {
     /// Sandboxes whose remains were removed.
     pub removed: Vec<String>,
@@ -128,15 +158,19 @@ impl Sandboxes {
     }
 
     /// Makes and locks the state of a new sandbox.
-    pub fn create(&self, id: &str, report: Option<PathBuf>) -> Result<State, StateError> {
+    pub fn create(&self, id: &str, spec: &Spec, report: Option<PathBuf>) -> Result<State, StateError> {
         let path = self.path(id);
         let options = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let file = options.map_err(at("creating", &path))?;
         file.lock().map_err(at("locking", &path))?;
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let command = spec.oci.process().as_ref().and_then(|process| process.args().as_ref());
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let record = Record {
             id: id.into(),
-            monitor: rustix::process::getpid().as_raw_nonzero().get(),
+            policy: spec.airlock.policy.clone(),
+            command: command.iter().flatten().cloned().collect::<Vec<_>>().join(" "),
+            monitor: ProcessRecord { pid, started: start_time(pid).unwrap_or(0) },
             init: None,
             cgroup: None,
             report,
@@ -158,6 +192,26 @@ impl Sandboxes {
         }
         records.sort_by(|a: &Record, b: &Record| (a.started, &a.id).cmp(&(b.started, &b.id)));
         Ok(records)
+    }
+
+    /// Ends a sandbox; after a kill, waits until it is gone.
+    pub fn end(&self, id: &str, ending: Ending) -> Result<(), StateError> {
+        let record = self.list()?.into_iter().find(|record| record.id == id).ok_or(StateError::Unknown)?;
+        if ending == Ending::Ask {
+            signal(record.monitor, rustix::process::Signal::TERM);
+            return Ok(());
+        }
+        if let Some(init) = record.init {
+            signal(init, rustix::process::Signal::KILL);
+        }
+        let deadline = std::time::Instant::now() + END_TIMEOUT;
+        while self.path(id).exists() && self.sweep_one(id) != Ok(true) {
+            if std::time::Instant::now() > deadline {
+                return Err(StateError::StillThere);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Removes what is left of sandboxes whose monitor died.
@@ -196,7 +250,9 @@ impl Sandboxes {
         file.read_to_string(&mut text).map_err(|error| error.to_string())?;
         // An empty or cut file: its monitor died before it had made anything but this file.
         if let Ok(record) = serde_json::from_str::<Record>(&text) {
-            end_init(&record);
+            if let Some(init) = record.init {
+                signal(init, rustix::process::Signal::KILL);
+            }
             if let Some(cgroup) = &record.cgroup {
                 remove_cgroup(cgroup)?;
             }
@@ -228,7 +284,7 @@ impl State {
 
     /// Writes down init.
     pub(crate) fn record_pid(&mut self, pid: i32) -> Result<(), StateError> {
-        self.record.init = start_time(pid).map(|started| (pid, started));
+        self.record.init = start_time(pid).map(|started| ProcessRecord { pid, started });
         self.write()
     }
 
@@ -249,15 +305,14 @@ impl State {
     }
 }
 
-/// Kills init if the process of that id is still the one that was started.
-fn end_init(record: &Record) {
-    let Some((pid, started)) = record.init else { return };
-    let Some(raw) = rustix::process::Pid::from_raw(pid) else { return };
-    let Ok(pidfd) = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty()) else { return };
+/// Sends a signal to a recorded process if it is still the one that was recorded.
+fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
+    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else { return };
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
     // Checked after the descriptor is held: the id cannot be given to another process in between.
-    if start_time(pid) == Some(started) {
+    if start_time(record.pid) == Some(record.started) {
         // Gone meanwhile is as good.
-        let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
     }
 }
 
@@ -295,11 +350,15 @@ fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
 mod tests {
     use super::*;
 
+    fn spec() -> Spec {
+        Spec { oci: oci_spec::runtime::Spec::default(), airlock: crate::spec::Extension::default() }
+    }
+
     #[test]
     fn a_state_whose_monitor_lives_is_not_swept() {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
-        let state = sandboxes.create("live", None).unwrap();
+        let state = sandboxes.create("live", &spec(), None).unwrap();
         let swept = sandboxes.sweep().unwrap();
         assert_eq!((swept.live, swept.removed.len()), (1, 0));
         drop(state);
@@ -312,7 +371,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
         let report = directory.path().join("report.json");
-        drop(sandboxes.create("lost", Some(report.clone())).unwrap());
+        drop(sandboxes.create("lost", &spec(), Some(report.clone())).unwrap());
         sandboxes.sweep().unwrap();
         let text = fs::read_to_string(report).unwrap();
         assert!(text.contains("supervisor-lost"), "{text}");

@@ -169,15 +169,6 @@ pub(crate) fn landlock_abi() -> u8 {
     u8::try_from(abi).unwrap_or(0)
 }
 
-/// Takes over a descriptor received by number (inherited or by SCM_RIGHTS).
-///
-/// # Safety
-/// Nobody else may own `fd`.
-pub(crate) unsafe fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: the caller vouches for sole ownership.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
 /// execve(2): returns only on failure.
 pub(crate) fn execve(
     path: &std::ffi::CStr,

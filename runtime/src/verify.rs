@@ -207,7 +207,12 @@ impl Check {
         for step in &plan.host {
             if let Action::FilterDevices { filter } = &step.action {
                 match group.read_device_filter(filter) {
-                    Ok(reading) => self.holds("devices", reading.to_string()),
+                    Ok(reading) if reading.holds => {
+                        let lines = reading.v1.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+                        let programs = reading.v2.iter().flatten().count();
+                        self.holds("devices", format!("v1 list: {lines}; {programs} program(s) attached"));
+                    }
+                    Ok(reading) => self.differences.push(format!("devices: the filter reads {reading:?}")),
                     Err(error) => self.differences.push(format!("devices: {error}")),
                 }
             }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::error::CgroupError;
 use super::facts::{CgroupFacts, Controller, Version};
 use super::group::Cgroup;
-use super::target::check_name;
+use super::target::{CgroupTarget, check_name};
 use super::tree::Tree;
 
 /// Where a sandbox's directories are.
@@ -35,6 +35,21 @@ pub struct TreeRecord {
     pub controllers: BTreeSet<Controller>,
     /// How many directories just above `path` the sandbox made.
     pub made: usize,
+}
+
+impl CgroupTarget {
+    /// The record of a group that is about to be made, for a sweep after a crash in between. Directories
+    /// above the sandbox's own are left to the record that [`Cgroup::record`] gives afterwards.
+    pub fn record(&self) -> CgroupRecord {
+        let trees = self.trees.iter().map(|tree| TreeRecord {
+            version: tree.version,
+            mount: tree.mount.clone(),
+            path: tree.path(),
+            controllers: tree.required.union(&tree.wanted).copied().collect(),
+            made: 0,
+        });
+        CgroupRecord { name: self.name.clone(), trees: trees.collect() }
+    }
 }
 
 impl Cgroup {

@@ -11,7 +11,7 @@ use rustix::process::{Gid, Signal, Uid};
 use super::message::{Channel, FromInit, Probe, StepFailure, ToInit};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Limit, MountId, Namespace, Owner, Plan};
-use crate::seccomp::{self, Program, SeccompData, Verdict};
+use crate::seccomp::{self, Program, SeccompData, SeccompError, Verdict};
 use crate::{capabilities, init, landlock, network, sys};
 
 /// What init inherits from the monitor.
@@ -26,7 +26,6 @@ pub(crate) struct Inherited {
 }
 
 struct Child<'a> {
-    plan: &'a Plan,
     channel: &'a Channel,
     mounts: Mounts,
     /// The mount that was last moved onto `/`.
@@ -42,7 +41,6 @@ struct Child<'a> {
 pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     let Inherited { channel, pass, range, own_filter } = inherited;
     let mut child = Child {
-        plan,
         channel: &channel,
         mounts: Mounts::default(),
         root: None,
@@ -206,14 +204,14 @@ impl Child<'_> {
     /// Installs the filter, then tries one harmless call that it refuses and that succeeds without it.
     fn seccomp(&mut self, program: &Program, flags: seccomp::Flags) -> io::Result<()> {
         let number = u32::try_from(libc::SYS_unshare).map_err(io::Error::other)?;
-        let verdict = seccomp::run(program, &SeccompData::native(number, [0; 6])).map_err(io::Error::other)?;
-        seccomp::install(program, flags).map_err(|error| match error.errno() {
-            Some(errno) => io::Error::from_raw_os_error(errno),
-            None => io::Error::other(error.to_string()),
+        let call = SeccompData::native(number, [0; 6]).map_err(io::Error::other)?;
+        let verdict = seccomp::run(program, &call).map_err(io::Error::other)?;
+        seccomp::install(program, flags).map_err(|error| match error {
+            SeccompError::Install(source) => source,
+            error => io::Error::other(error),
         })?;
         let Verdict::Errno(expected) = verdict else { return Ok(()) };
-        let nothing = rustix::thread::UnshareFlags::empty();
-        let found = rustix::thread::unshare(nothing).err().map(rustix::io::Errno::raw_os_error);
+        let found = nix::sched::unshare(nix::sched::CloneFlags::empty()).err().map(|errno| errno as i32);
         if found != Some(i32::from(expected)) {
             return Err(io::Error::other(format!("unshare(0) gave {found:?} instead of errno {expected}")));
         }

@@ -80,7 +80,8 @@ impl Sandbox {
         check_stdio()?;
         let sandboxes = Sandboxes::open()?;
         let id = sandboxes.new_id()?;
-        let mut parts = Parts { state: Some(sandboxes.create(&id, options.report.clone())?), ..Parts::default() };
+        let mut parts = Parts::default();
+        parts.state = Some(sandboxes.create(&id, spec, options.report.clone())?);
         let ids = parts.take_ids(spec, &sandboxes, &id)?;
         let facts = HostFacts::read(spec, ids)?;
         let plan = plan(spec, &facts, &Placement { id, cgroup_parent: options.cgroup_parent })?;
@@ -326,7 +327,7 @@ impl Init {
     }
 }
 
-fn refuse_threads() -> Result<(), LaunchError> {
+pub(crate) fn refuse_threads() -> Result<(), LaunchError> {
     let tasks = fs::read_dir("/proc/self/task")
         .map_err(|source| LaunchError::File { path: "/proc/self/task".into(), source })?;
     match tasks.count() {

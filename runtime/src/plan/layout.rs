@@ -9,8 +9,8 @@ use oci_spec::runtime::Mount;
 use super::identity::{Identity, KEPT_ROOT};
 use super::options::Options;
 use super::{
-    Access, Action, Entry, ExpectedMount, LandlockRule, MountFlags, MountId, Owner, PlanError, Step, is_device,
-    relative, step,
+    Access, Action, Entry, ExpectedMount, LandlockRule, MountFlags, MountId, Owner, PlanError, Step, relative,
+    step,
 };
 use crate::host::{FileKind, HostFacts, SourceFacts};
 use crate::ids::{IdMapping, IdMaps, RANGE_LEN};
@@ -93,6 +93,7 @@ pub(super) fn compile(
         compiler.node(node)?;
     }
     compiler.devices()?;
+    compiler.device_links()?;
     Ok(compiler.finish(root))
 }
 
@@ -243,6 +244,23 @@ impl Compiler<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The links that the OCI runtime specification wants in /dev.
+    fn device_links(&mut self) -> Result<(), PlanError> {
+        if !self.places.iter().any(|place| place.ours && place.target == Path::new("/dev")) {
+            return Ok(());
+        }
+        let links = [
+            ("/dev/fd", "/proc/self/fd"),
+            ("/dev/stdin", "/proc/self/fd/0"),
+            ("/dev/stdout", "/proc/self/fd/1"),
+            ("/dev/stderr", "/proc/self/fd/2"),
+            ("/dev/ptmx", "pts/ptmx"),
+        ];
+        links.iter().try_for_each(|(path, target)| {
+            self.mount_point("root", Path::new(path), Entry::Link { target: target.into() })
+        })
     }
 
     fn node(&mut self, node: &Node) -> Result<(), PlanError> {

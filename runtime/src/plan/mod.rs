@@ -19,7 +19,7 @@ pub use self::step::{
     Access, Action, Entry, Idmap, LandlockRule, Limit, MountFlags, MountId, Namespace, Owner, Step,
 };
 use crate::cgroups::{CgroupError, CgroupPath, CgroupTarget, DeviceFilter, Needs};
-use crate::host::{FileKind, HostFacts};
+use crate::host::HostFacts;
 use crate::ids::IdMaps;
 use crate::seccomp::SeccompError;
 use crate::spec::{Landlock, Network, Spec};
@@ -457,10 +457,6 @@ fn rlimits(process: &oci_spec::runtime::Process) -> Result<Vec<Limit>, PlanError
 
 fn step(clause: impl Into<String>, action: Action) -> Step {
     Step { clause: clause.into(), action }
-}
-
-fn is_device(kind: FileKind) -> bool {
-    matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
 }
 
 /// `path` without its leading slash, for *at calls.

@@ -40,6 +40,11 @@ impl Options {
         for option in mount.options().iter().flatten() {
             let unknown = || UnknownOption(option.clone());
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            // OCI's recursive forms: flags always cover the mounts below a bind mount.
+            let key = match key {
+                "rro" | "rrw" | "rexec" | "rnoexec" | "rdev" | "rnodev" | "rnosuid" => &key[1..],
+                key => key,
+            };
             match key {
                 "ro" => options.flags.read_only = true,
                 "rw" => options.flags.read_only = false,

@@ -6,6 +6,8 @@
 use thiserror::Error;
 
 use super::program::{Instruction, Program, offset};
+use super::SeccompError;
+use super::table::Architecture;
 use super::verdict::Verdict;
 
 /// The filter's input, `struct seccomp_data`.
@@ -22,6 +24,11 @@ pub struct SeccompData {
 }
 
 impl SeccompData {
+    /// A call through this machine's own ABI.
+    pub fn native(number: u32, args: [u64; 6]) -> Result<Self, SeccompError> {
+        Ok(Self { number, arch: Architecture::native()?.audit(), instruction_pointer: 0, args })
+    }
+
     fn word(&self, at: u32) -> Option<u32> {
         let half = |value: u64, high: bool| ((if high { value >> 32 } else { value }) & 0xffff_ffff) as u32;
         if !at.is_multiple_of(4) {

@@ -1,0 +1,197 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use airlock_policy::{MountArg, Overrides};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Run untrusted code in a sandbox that shows what its isolation really is.
+#[derive(Debug, Parser)]
+#[command(name = "airlock", version, max_term_width = 100, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command in a new sandbox
+    Run(RunArgs),
+    /// Show the kernel steps that would build a sandbox, without building it
+    Plan(PlanArgs),
+    /// List, show, check policies, or print their schema
+    Policy(PolicyArgs),
+    /// Say what this host can enforce, with a remedy for each lack
+    Doctor(FormatArgs),
+    /// List the sandboxes that run
+    List(FormatArgs),
+    /// End a sandbox
+    Kill(KillArgs),
+    /// Remove what is left of sandboxes whose monitor was killed
+    Gc(FormatArgs),
+    /// Print the JSON Schema of end reports
+    ReportSchema,
+    /// Print a completion script for a shell
+    Completions(CompletionArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
+    /// Write the end report here, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Make the control group below this one (from each hierarchy's root) instead of the caller's own
+    #[arg(long, value_name = "/GROUP")]
+    pub(crate) cgroup_parent: Option<PathBuf>,
+    /// Leave the sandbox running in the background and print its name
+    #[arg(short, long)]
+    pub(crate) detach: bool,
+    /// Give the command no pseudo-terminal even if stdin is a terminal
+    #[arg(long)]
+    pub(crate) no_tty: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Built-in policy name, or a file (has a `/` or ends in .toml)
+    #[arg(value_name = "POLICY")]
+    pub(crate) policy: String,
+    #[command(flatten)]
+    pub(crate) overrides: OverrideArgs,
+    /// Make the control group below this one
+    #[arg(long, value_name = "/GROUP")]
+    pub(crate) cgroup_parent: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxArgs {
+    /// Built-in policy name, or a file (has a `/` or ends in .toml)
+    #[arg(short, long, default_value = "base", value_name = "POLICY")]
+    pub(crate) policy: String,
+    #[command(flatten)]
+    pub(crate) overrides: OverrideArgs,
+}
+
+/// Changes to the policy for this run.
+#[derive(Debug, Args)]
+pub(crate) struct OverrideArgs {
+    /// Mount DIR read-write at /workspace and start there
+    #[arg(short, long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// Mount SRC at DST, read-only unless `:rw` is added
+    #[arg(short, long = "mount", value_name = "SRC:DST[:rw]", value_parser = mount)]
+    mounts: Vec<MountArg>,
+    /// Memory limit, swap included: 4GiB
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// CPU limit: 2.5
+    #[arg(long, value_name = "N")]
+    cpus: Option<String>,
+    /// Limit of processes and threads
+    #[arg(long, value_name = "N")]
+    pids: Option<String>,
+    /// Wall-clock limit: 90s, 4h
+    #[arg(long, value_name = "TIME")]
+    wall: Option<String>,
+    /// Set a variable (K=V) or pass the caller's (K)
+    #[arg(short, long, value_name = "K[=V]")]
+    env: Vec<String>,
+    /// GPUs: a count, or devices separated by commas
+    #[arg(long, value_name = "N|LIST")]
+    gpus: Option<String>,
+    /// Working directory inside
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Lower these clauses to what the host can do, and say so in the report: limits, devices
+    #[arg(long, value_name = "CLAUSE", value_delimiter = ',')]
+    best_effort: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// List the built-in policies
+    List(FormatArgs),
+    /// Print a policy with everything that it extends, and where each value comes from
+    Show {
+        /// Built-in name or file
+        policy: String,
+    },
+    /// Check a policy; all mistakes are named with line and column
+    Check {
+        /// Built-in names or files
+        #[arg(required = true)]
+        policies: Vec<String>,
+    },
+    /// Print the JSON Schema of policy files
+    Schema,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KillArgs {
+    /// Names of sandboxes, as `airlock list` shows them
+    #[arg(required = true)]
+    pub(crate) ids: Vec<String>,
+    /// Ask the command to end (SIGTERM) instead of killing the sandbox
+    #[arg(long)]
+    pub(crate) term: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Fish,
+    Zsh,
+}
+
+fn mount(text: &str) -> Result<MountArg, String> {
+    airlock_policy::parse_mount_arg(text).map_err(|error| error.to_string())
+}
+
+impl From<OverrideArgs> for Overrides {
+    fn from(args: OverrideArgs) -> Overrides {
+        let OverrideArgs { workspace, mounts, memory, cpus, pids, wall, env, gpus, cwd, best_effort } = args;
+        Overrides { workspace, mounts, memory, cpus, pids, wall, env, gpus, best_effort, cwd }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,69 @@
+//! `airlock list`, `airlock kill`, `airlock gc`, and running in the background.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use airlock_runtime::launch::LaunchOptions;
+use airlock_runtime::monitor::{self, Detached};
+use airlock_runtime::spec::Spec;
+use airlock_runtime::state::{Ending, Sandboxes};
+use anyhow::{Context, Result};
+
+use crate::args::{FormatArgs, KillArgs};
+use crate::output;
+
+pub(crate) fn list(args: FormatArgs) -> Result<ExitCode> {
+    let records = Sandboxes::open()?.list()?;
+    if args.json {
+        output::json(&records)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for record in records {
+        let init = record.init.map_or_else(|| "-".into(), |init| init.pid.to_string());
+        let command = output::escape(&record.command);
+        output::print(&format!("{}  monitor {}  init {init}  {}  {command}\n", record.id, record.monitor.pid, record.policy))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn kill(args: KillArgs) -> Result<ExitCode> {
+    let sandboxes = Sandboxes::open()?;
+    let ending = if args.term { Ending::Ask } else { Ending::Kill };
+    for id in args.ids {
+        sandboxes.end(&id, ending).with_context(|| format!("sandbox {}", output::escape(&id)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn gc(args: FormatArgs) -> Result<ExitCode> {
+    let swept = Sandboxes::open()?.sweep()?;
+    if args.json {
+        output::json(&swept)?;
+    } else {
+        for id in &swept.removed {
+            output::print(&format!("removed {id}\n"))?;
+        }
+        for (id, why) in &swept.left {
+            output::print(&format!("left {id}: {}\n", output::escape(why)))?;
+        }
+    }
+    Ok(if swept.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::OWN_FAILURE) })
+}
+
+/// Runs a sandbox in the background and prints its name once its payload is released.
+pub(crate) fn detach(spec: &Spec, options: LaunchOptions, report: Option<PathBuf>) -> Result<ExitCode> {
+    match monitor::detach(spec, options)? {
+        Detached::Parent { id } => {
+            output::print(&format!("{id}\n"))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Detached::Failed { message, status } => {
+            output::error(&anyhow::anyhow!("{message}"));
+            Ok(ExitCode::from(status))
+        }
+        Detached::Monitor { result } => {
+            super::run::finish_detached(result, spec, report);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What is shown to people: untrusted text is escaped wherever it appears.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+/// Prints an error and what caused it, one line each, on stderr.
+pub(crate) fn error(error: &anyhow::Error) {
+    let mut text = String::new();
+    for (depth, cause) in error.chain().enumerate() {
+        let message = cause.to_string();
+        // A cause that the message above already quotes says nothing new.
+        if depth > 0 && text.contains(message.trim()) {
+            continue;
+        }
+        let lead = if depth == 0 { "airlock: " } else { "  because: " };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{lead}{}", escape(&message));
+    }
+    // Nobody to tell if stderr is closed.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Control characters as escapes, line ends kept.
+pub(crate) fn escape(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' { c.escape_default().to_string() } else { c.to_string() })
+        .collect()
+}
+
+/// Prints to stdout; a closed pipe ends the output, not the program.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Prints a value as JSON.
+pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_escapes_are_shown_not_sent() {
+        assert_eq!(escape("a\x1b[2Jb\n\u{9b}"), "a\\u{1b}[2Jb\n\\u{9b}");
+    }
+}
