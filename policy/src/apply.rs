@@ -26,7 +26,7 @@ pub(crate) struct Layer<'a> {
 }
 
 /// Lays `document` over `policy`; scalars override, mounts merge by target, `env.set` by name, other lists
-/// replace. Returns every mistake found.
+/// replace. Returns every mistake found, in the order of the text.
 pub(crate) fn apply(policy: &mut Policy, layer: &Layer<'_>, document: Document) -> Vec<Diagnostic> {
     let mut merge = Merge {
         policy,
@@ -34,7 +34,9 @@ pub(crate) fn apply(policy: &mut Policy, layer: &Layer<'_>, document: Document) 
         faults: Vec::new(),
     };
     merge.document(document);
-    merge.faults
+    let mut faults = merge.faults;
+    faults.sort_by_key(|fault| (fault.place.line, fault.place.column));
+    faults
 }
 
 struct Merge<'a> {
@@ -141,7 +143,7 @@ impl Merge<'_> {
         for mount in mounts {
             let place = self.layer.source.place(mount.target.span());
             let table = mount.into_inner();
-            let source = self.checked(&table.source, |text| checks::host_path(text, base));
+            let source = self.checked(&table.source, |text| checks::source(text, base));
             let target = self.checked(&table.target, checks::target);
             let (Some(source), Some(target)) = (source, target) else {
                 continue;

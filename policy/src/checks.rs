@@ -278,6 +278,29 @@ pub(crate) fn inside_path(text: &str) -> Result<PathBuf, Fault> {
     Ok(path.components().collect())
 }
 
+/// What a mount may show. Links are not looked at: this keeps an author from a slip, it is no boundary.
+pub(crate) fn source(text: &str, base: &Path) -> Result<PathBuf, Fault> {
+    let path = host_path(text, base)?;
+    if let Some(reserved) = RESERVED.iter().find(|reserved| path.starts_with(reserved)) {
+        return Err(Fault::new(format!(
+            "nothing at or below the host's {reserved} can be mounted"
+        ))
+        .help("Airlock makes /proc and /dev itself, with what the policy allows; /sys stays away"));
+    }
+    // A read-only mount does not keep anyone from connecting to a socket in it (greywall issue 55).
+    if ["/", "/run", "/var/run"]
+        .iter()
+        .any(|whole| path == Path::new(whole))
+    {
+        return Err(Fault::new(format!(
+            "{} holds the sockets of the host's services",
+            path.display()
+        ))
+        .help("name the directory or file in it that is meant"));
+    }
+    Ok(path)
+}
+
 /// Where a mount may go.
 pub(crate) fn target(text: &str) -> Result<PathBuf, Fault> {
     let path = inside_path(text)?;

@@ -112,7 +112,12 @@ impl fmt::Display for Diagnostic {
         let text = text.chars().skip(skipped).take(LINE_SHOWN);
         // Tabs and control characters would move the caret away from what it points at.
         let shown: String = text.map(|c| if c.is_control() { ' ' } else { c }).collect();
-        writeln!(f, "{file}:{line}:{column}: {}", printable(&self.message))?;
+        writeln!(
+            f,
+            "{}:{line}:{column}: {}",
+            printable(file),
+            printable(&self.message)
+        )?;
         writeln!(f, "{gutter} |")?;
         writeln!(f, "{number} | {shown}")?;
         write!(
@@ -303,5 +308,20 @@ mod tests {
             shown,
             "p.toml:1:8: bad \\u{1b}\n  |\n1 | cpus = \" [2J\"\n  |        ^^^^^^\n  = help: write 8"
         );
+    }
+
+    #[test]
+    fn of_a_long_line_only_the_part_that_is_meant_is_shown() {
+        let text = format!("{} bad {}", "x".repeat(5000), "y".repeat(5000));
+        let source = Source {
+            name: "p.toml".into(),
+            text: text.into(),
+        };
+        let shown = Fault::new("no").at(source.place(5001..5004)).to_string();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "p.toml:1:5002: no");
+        let caret = lines[3].find('^').unwrap();
+        assert_eq!(&lines[2][caret..caret + 3], "bad");
+        assert!(lines.iter().all(|line| line.len() < 140));
     }
 }

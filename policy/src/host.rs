@@ -13,10 +13,11 @@ pub(crate) const TOP: [&str; 8] = [
 ];
 
 /// What a `host` root takes over of `/etc`: settings that are the same for everyone, read by the loader,
-/// locales, name tables, TLS and interpreters. Whatever may hold a secret or name a person stays away.
-pub(crate) const ETC: [&str; 29] = [
+/// locales, name tables, TLS and the like. Whatever may hold a secret or name a person stays away, and so
+/// does what no program needs in order to run: each directory here is a mount of every launch.
+pub(crate) const ETC: [&str; 26] = [
     "/etc/alternatives",
-    "/etc/ca-certificates",
+    "/etc/ca-certificates/extracted",
     "/etc/debian_version",
     "/etc/fonts",
     "/etc/gai.conf",
@@ -24,14 +25,12 @@ pub(crate) const ETC: [&str; 29] = [
     "/etc/inputrc",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
     "/etc/locale.alias",
     "/etc/locale.conf",
     "/etc/localtime",
     "/etc/magic",
     "/etc/mime.types",
     "/etc/os-release",
-    "/etc/perl",
     "/etc/pki/ca-trust/extracted",
     "/etc/pki/tls/certs",
     "/etc/pki/tls/openssl.cnf",
@@ -42,13 +41,12 @@ pub(crate) const ETC: [&str; 29] = [
     "/etc/shells",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
-    "/etc/terminfo",
     "/etc/timezone",
 ];
 
-/// Debian keeps each interpreter's settings in `/etc/python3`, `/etc/python3.N` and `/etc/java-N-openjdk`,
-/// with links to them below `/usr`.
-const ETC_PREFIXES: [&str; 2] = ["java-", "python3"];
+/// Debian keeps the settings of each Java in `/etc/java-N-openjdk`, with links to them below `/usr`; without
+/// them it does not start.
+const JAVA: &str = "java-";
 
 /// What the host has at the paths that a policy may take over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,20 +73,19 @@ impl HostTree {
     /// Looks at the fixed list of paths.
     pub fn read() -> Self {
         let fixed = TOP.iter().chain(&ETC).map(PathBuf::from);
-        let interpreters = fs::read_dir("/etc")
+        let javas = fs::read_dir("/etc")
             .into_iter()
             .flatten()
             .flatten()
             .filter_map(|entry| {
-                let name = entry.file_name();
-                let name = name.to_str()?;
-                ETC_PREFIXES
-                    .iter()
-                    .any(|prefix| name.starts_with(prefix))
+                entry
+                    .file_name()
+                    .to_str()?
+                    .starts_with(JAVA)
                     .then(|| entry.path())
             });
         let system = fixed
-            .chain(interpreters)
+            .chain(javas)
             .filter_map(|path| Some((path.clone(), look(&path)?)))
             .collect();
         HostTree {

@@ -141,6 +141,26 @@ const BAD: &[(&str, (usize, usize), &str, &str)] = &[
         "an empty path",
         "",
     ),
+    // A read-only /run still lets connect to the container engine's socket (greywall issue 55).
+    (
+        "[[mount]]\nsource = \"/run/\"\ntarget = \"/a\"",
+        (3, 10),
+        "sockets of the host's services",
+        "in it",
+    ),
+    (
+        "[[mount]]\nsource = \"/\"\ntarget = \"/a\"",
+        (3, 10),
+        "sockets of the host's services",
+        "in it",
+    ),
+    // A host's procfs inside lets file operations be redirected (hakoniwa issue 164).
+    (
+        "[[mount]]\nsource = \"/proc\"\ntarget = \"/a\"",
+        (3, 10),
+        "below the host's /proc",
+        "itself",
+    ),
     (
         "[[mount]]\nsource = \"a\"\ntarget = \"/a\"\n[[mount]]\nsource = \"b\"\ntarget = \"/a/\"",
         (7, 10),
@@ -398,8 +418,7 @@ fn a_policy_says_its_version() {
 #[test]
 fn all_mistakes_of_a_file_are_shown_at_once() {
     let found = diagnostics("version = 1\n[limits]\npids = 0\nmemory = 1\n[identity]\nuser = \"x\"\n");
-    let mut lines: Vec<usize> = found.iter().map(|diagnostic| diagnostic.place.line).collect();
-    lines.sort_unstable();
+    let lines: Vec<usize> = found.iter().map(|diagnostic| diagnostic.place.line).collect();
     assert_eq!(lines, [3, 4, 6]);
 }
 

@@ -44,18 +44,10 @@ pub(super) fn assemble(policy: &Policy, host: &HostTree) -> Result<Tree, PolicyE
     }
     if kind != RootKind::Dir {
         build.made_etc(policy);
-        build.private(
-            &home,
-            &["rw", "nosuid", "nodev", exec(policy.root.tmp_exec), "mode=1777"],
-            policy,
-        )?;
+        build.private(&home, policy)?;
         build.link("/var/tmp", "/tmp");
     }
-    build.private(
-        Path::new("/tmp"),
-        &["rw", "nosuid", "nodev", exec(policy.root.tmp_exec), "mode=1777"],
-        policy,
-    )?;
+    build.private(Path::new("/tmp"), policy)?;
     build.kernel(policy)?;
     build.policy_mounts(policy, host)?;
     build.mounts.sort_by(|a, b| a.destination().cmp(b.destination()));
@@ -91,10 +83,6 @@ pub(super) fn user_name(uid: u32) -> &'static str {
     }
 }
 
-fn exec(allowed: bool) -> &'static str {
-    if allowed { "exec" } else { "noexec" }
-}
-
 #[derive(Default)]
 struct Build {
     skeleton: Vec<Node>,
@@ -112,7 +100,7 @@ impl Build {
                 message: "this host has no directory /usr; use root kind `dir` or `empty`".into(),
             });
         }
-        let interpreters = host
+        let javas = host
             .system
             .keys()
             .filter(|path| path.starts_with("/etc"))
@@ -121,14 +109,14 @@ impl Build {
             .iter()
             .chain(&ETC)
             .map(Path::new)
-            .chain(interpreters.map(PathBuf::as_path))
+            .chain(javas.map(PathBuf::as_path))
         {
             match host.system.get(path) {
                 None => {}
                 Some(HostEntry::Dir) => {
                     self.dir(path, 0o755);
                     // Programs run from /usr, /opt and their like; /etc holds none.
-                    let exec = exec(!path.starts_with("/etc"));
+                    let exec = !path.starts_with("/etc");
                     self.bind(path, path, MountMode::Ro, exec, "root.kind".into())?;
                 }
                 Some(HostEntry::File) => {
@@ -225,7 +213,7 @@ impl Build {
             let merged::Mount {
                 source, target, mode, ..
             } = mount;
-            self.bind(source, target, *mode, exec(mount.exec), mount.clause())?;
+            self.bind(source, target, *mode, mount.exec, mount.clause())?;
         }
         Ok(())
     }
@@ -241,9 +229,10 @@ impl Build {
     }
 
     /// An empty, private place to write, of the size `limits.tmp`.
-    fn private(&mut self, path: &Path, options: &[&str], policy: &Policy) -> Result<(), PolicyError> {
+    fn private(&mut self, path: &Path, policy: &Policy) -> Result<(), PolicyError> {
+        let exec = if policy.root.tmp_exec { "exec" } else { "noexec" };
         let size = size(policy.limits.tmp);
-        let options: Vec<&str> = options.iter().copied().chain([size.as_str()]).collect();
+        let options = ["rw", "nosuid", "nodev", exec, "mode=1777", &size];
         self.mount(path, "tmpfs", "tmpfs", &options, "limits.tmp")
     }
 
@@ -252,12 +241,12 @@ impl Build {
         source: &Path,
         target: &Path,
         mode: MountMode,
-        exec: &str,
+        exec: bool,
         clause: String,
     ) -> Result<(), PolicyError> {
         // The r-variants reach the mounts below the source too.
         let mode = if mode == MountMode::Ro { "rro" } else { "rrw" };
-        let exec = if exec == "exec" { "rexec" } else { "rnoexec" };
+        let exec = if exec { "rexec" } else { "rnoexec" };
         let options = ["rbind", "rprivate", mode, "rnosuid", "rnodev", exec]
             .map(String::from)
             .to_vec();
