@@ -169,7 +169,7 @@ impl Sandboxes {
         let record = Record {
             id: id.into(),
             policy: spec.airlock.policy.clone(),
-            command: command.iter().flatten().cloned().collect::<Vec<_>>().join(" "),
+            command: command.map(|args| args.join(" ")).unwrap_or_default(),
             monitor: ProcessRecord { pid, started: start_time(pid).unwrap_or(0) },
             init: None,
             cgroup: None,
