@@ -189,7 +189,7 @@ impl Tree {
     /// The processes in this directory and all below it.
     pub(super) fn pids(&self) -> Result<Vec<u32>, CgroupError> {
         let mut pids = Vec::new();
-        each_directory(self.dir(), &self.path, &mut |dir, path| {
+        each_directory(self.dir(), &self.path, DEEPEST, &mut |dir, path| {
             let text = match read_file(dir, path, "cgroup.procs") {
                 // Removed meanwhile, or threaded: its processes are listed in the domain above.
                 Err(error)
@@ -361,17 +361,24 @@ pub(super) fn clone(fd: &OwnedFd, path: &Path) -> Result<OwnedFd, CgroupError> {
         .map_err(|source| CgroupError::io("duplicate the descriptor of", path, source))
 }
 
-/// Visits a directory and all below it.
+/// How deep processes are looked for: each level holds a descriptor.
+const DEEPEST: usize = 64;
+
+/// Visits a directory and all below it, `levels` deep.
 fn each_directory(
     dir: BorrowedFd<'_>,
     path: &Path,
+    levels: usize,
     visit: &mut dyn FnMut(BorrowedFd<'_>, &Path) -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
     visit(dir, path)?;
+    if levels == 0 {
+        return Ok(());
+    }
     for name in children(dir, path)? {
         let path = path.join(OsStr::from_bytes(name.to_bytes()));
         match openat(dir, &name, DIRECTORY, Mode::empty()) {
-            Ok(child) => each_directory(child.as_fd(), &path, visit)?,
+            Ok(child) => each_directory(child.as_fd(), &path, levels - 1, visit)?,
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(CgroupError::io("open cgroup", path, errno)),
         }
