@@ -97,6 +97,23 @@ fn or_word(bytes: i64, unlimited: &str) -> String {
     }
 }
 
+/// The v2 weight of v1 shares: 2, 1024 and 262144 become 1, 100 and 10000, in between a quadratic curve in
+/// the logarithms, as runc has it since 1.3.2 (opencontainers/cgroups#20).
+fn weight_of(shares: u64) -> u32 {
+    let shares = u32::try_from(shares.clamp(2, 1 << 18)).unwrap_or(1 << 18);
+    let log = f64::from(shares).log2();
+    let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
+    // The three exact points must not be rounded up past themselves.
+    let weight = (10_f64.powf(exponent) - 1e-6).ceil();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it lies between 1 and 10000"
+    )]
+    let weight = weight as u32;
+    weight
+}
+
 struct Settings(Vec<Setting>);
 
 impl Settings {
@@ -275,8 +292,7 @@ impl Settings {
         }
         // 0 means "not set" in documents of older engines.
         if let Some(shares) = cpu.shares().filter(|&shares| shares != 0) {
-            // The range 2-262144 of shares onto the range 1-10000 of weights, as the OCI runtimes do it.
-            let weight = 1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142;
+            let weight = weight_of(shares);
             self.add(
                 Cpu,
                 "cpu.shares",
@@ -443,8 +459,10 @@ mod tests {
     #[test]
     fn shares_span_the_range_of_weights() {
         for (shares, weight) in [
-            (2_u64, "1"),
-            (1024, "39"),
+            (1_u64, "1"),
+            (2, "1"),
+            (512, "59"),
+            (1024, "100"),
             (262_144, "10000"),
             (1_000_000, "10000"),
         ] {
