@@ -27,6 +27,9 @@ pub(super) fn enable(
     target: &TreeTarget,
 ) -> Result<BTreeSet<Controller>, CgroupError> {
     let root = is_root(dir, path)?;
+    if target.required.is_empty() && target.wanted.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     let set = |file| {
         Ok::<_, CgroupError>(
             Controller::list(&read_file(dir, path, file)?)
