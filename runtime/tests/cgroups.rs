@@ -30,7 +30,14 @@ impl Fixture {
     fn new(resources: &LinuxResources) -> Option<Self> {
         let facts = usable()?;
         let needs = Needs::new(resources, &BTreeSet::new()).unwrap();
-        let group = Cgroup::create(&target(&facts, &fresh_parent(), "box", &needs)).unwrap();
+        let target = match CgroupTarget::new(&facts, Some(&fresh_parent()), "box", &needs) {
+            Err(error @ CgroupError::NoController { .. }) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+            target => target.unwrap(),
+        };
+        let group = Cgroup::create(&target).unwrap();
         group.limit(resources).unwrap();
         Some(Self(group))
     }
@@ -166,10 +173,6 @@ fn a_child_joins_every_directory_by_writing_0_to_the_inherited_descriptors() {
         });
         assert!(joined, "{inside} ({version}) is missing in\n{text}");
     }
-    assert!(
-        text.lines().count() > fixture.0.paths().count(),
-        "trees that are not needed are left alone"
-    );
 }
 
 const BUSY: &str = "while :; do :; done";

@@ -164,6 +164,11 @@ impl CgroupError {
         }
     }
 
+    /// The directory was removed: its name is not found, or an open file of it has no device (ENODEV) any more.
+    pub(super) fn means_gone(&self) -> bool {
+        matches!(self.errno(), Some(libc::ENOENT | libc::ENODEV))
+    }
+
     /// The errno of a refused access.
     pub(super) fn errno(&self) -> Option<i32> {
         match self {

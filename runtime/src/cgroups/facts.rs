@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -158,7 +160,14 @@ pub struct CgroupFacts {
 impl CgroupFacts {
     /// Reads this process's facts from the kernel.
     pub fn read() -> Result<Self, CgroupError> {
-        let read = |path: &str| std::fs::read(path).map_err(|source| CgroupError::io("read", path, source));
+        let read = |path: &str| {
+            // Room for the usual file, so that one read takes it.
+            let mut bytes = Vec::with_capacity(16 * 1024);
+            let length = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+            length
+                .map(|_| bytes)
+                .map_err(|source| CgroupError::io("read", path, source))
+        };
         let mut facts = Self::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
         for tree in &mut facts.v1 {
             tree.writable = tree
@@ -175,7 +184,11 @@ impl CgroupFacts {
             tree.root_controllers = controllers(&tree.mount);
             if let Some(own) = &tree.own {
                 let own = below(&tree.mount, own);
-                tree.controllers = controllers(&own);
+                tree.controllers = if own == tree.mount {
+                    tree.root_controllers.clone()
+                } else {
+                    controllers(&own)
+                };
                 tree.writable = writable(&own);
             }
         }
@@ -312,11 +325,17 @@ impl<'a> Mount<'a> {
             line.push(mount.id);
             parent = mount.parent;
         }
-        mounts.iter().any(|m| {
-            line.contains(&m.parent)
-                && !line.contains(&m.id)
-                && Path::starts_with(path(self.point), path(m.point))
-        })
+        mounts
+            .iter()
+            .any(|m| line.contains(&m.parent) && !line.contains(&m.id) && m.covers(self.point))
+    }
+
+    /// `point` is this mount's point or lies below it.
+    fn covers(&self, point: &[u8]) -> bool {
+        self.point == b"/"
+            || point
+                .strip_prefix(self.point)
+                .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
     }
 }
 

@@ -9,7 +9,8 @@ use oci_spec::runtime::LinuxResources;
 
 use super::error::CgroupError;
 use super::facts::{Controller, Version};
-use super::limits::{self, LimitReading, LimitWrite};
+use super::limits::{self, LimitWrite};
+use super::readback::LimitReading;
 use super::target::CgroupTarget;
 use super::tree::Tree;
 use crate::spec::BestEffort;

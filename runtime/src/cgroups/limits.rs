@@ -4,9 +4,8 @@
 //! cgroup-v2.rst (the files). Devices are not limits: see `devices`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
-use oci_spec::runtime::{LinuxBlockIo, LinuxCpu, LinuxMemory, LinuxResources, LinuxThrottleDevice};
+use oci_spec::runtime::{LinuxBlockIo, LinuxCpu, LinuxMemory, LinuxResources};
 
 use super::error::CgroupError;
 use super::facts::{Controller, Version};
@@ -35,54 +34,24 @@ impl LimitWrite {
     }
 }
 
-/// A limit as the kernel tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitReading {
-    /// The control file.
-    pub path: PathBuf,
-    /// What was written to it.
-    pub wanted: String,
-    /// What it reads.
-    pub found: String,
-    /// Both say the same: the kernel may only have rounded down to a page or renamed "no limit".
-    pub holds: bool,
-}
+/// Files and their values, in the order in which the kernel takes them.
+type Files = Vec<(String, String)>;
 
-impl LimitReading {
-    pub(super) fn new(path: PathBuf, write: &LimitWrite, found: &str) -> Self {
-        let found = found.trim();
-        Self {
-            path,
-            wanted: write.value.clone(),
-            found: found.into(),
-            holds: holds(write, found),
-        }
-    }
-}
-
-/// One OCI setting in both forms; `None` where the version cannot express it.
+/// One OCI setting in both forms; absent where the version cannot express it.
 struct Setting {
     controller: Controller,
     what: String,
-    v1: Option<Vec<(String, String)>>,
-    v2: Option<Vec<(String, String)>>,
-}
-
-type Files = Option<Vec<(String, String)>>;
-
-fn file(name: &str, value: impl ToString) -> Files {
-    Some(vec![(name.into(), value.to_string())])
+    v1: Option<Files>,
+    v2: Option<Files>,
 }
 
 /// The controllers that these limits need.
 pub(super) fn controllers(resources: &LinuxResources) -> Result<BTreeSet<Controller>, CgroupError> {
-    Ok(settings(resources)?
-        .into_iter()
-        .map(|setting| setting.controller)
-        .collect())
+    let settings = Settings::of(resources)?.0;
+    Ok(settings.iter().map(|setting| setting.controller).collect())
 }
 
-/// The files and values that express the limits, in the order in which the kernel takes them.
+/// The files and values that express the limits.
 ///
 /// `version_of` says which interface has a controller; limits of the controllers in `skipped` are left out.
 pub(super) fn writes(
@@ -91,20 +60,22 @@ pub(super) fn writes(
     skipped: &BTreeSet<Controller>,
 ) -> Result<Vec<LimitWrite>, CgroupError> {
     let mut writes = Vec::new();
-    for setting in settings(resources)? {
-        let controller = setting.controller;
+    for Setting {
+        controller,
+        what,
+        v1,
+        v2,
+    } in Settings::of(resources)?.0
+    {
         if skipped.contains(&controller) {
             continue;
         }
         let version = version_of(controller).ok_or(CgroupError::NoController { controller })?;
         let files = match version {
-            Version::V1 => setting.v1,
-            Version::V2 => setting.v2,
+            Version::V1 => v1,
+            Version::V2 => v2,
         };
-        let files = files.ok_or(CgroupError::Unsupported {
-            what: setting.what,
-            version,
-        })?;
+        let files = files.ok_or(CgroupError::Unsupported { what, version })?;
         writes.extend(files.into_iter().map(|(file, value)| LimitWrite {
             controller,
             file,
@@ -114,297 +85,267 @@ pub(super) fn writes(
     Ok(writes)
 }
 
-fn settings(resources: &LinuxResources) -> Result<Vec<Setting>, CgroupError> {
-    let mut settings = Vec::new();
-    let mut add = |controller, what: &str, v1: Files, v2: Files| {
-        settings.push(Setting {
-            controller,
-            what: what.into(),
-            v1,
-            v2,
-        });
-    };
-    if let Some(memory) = resources.memory() {
-        add_memory(memory, &mut add)?;
+fn file(name: &str, value: impl ToString) -> Files {
+    vec![(name.into(), value.to_string())]
+}
+
+fn or_word(bytes: i64, unlimited: &str) -> String {
+    if bytes < 0 {
+        unlimited.into()
+    } else {
+        bytes.to_string()
     }
-    if let Some(cpu) = resources.cpu() {
-        add_cpu(cpu, &mut add)?;
-    }
-    if let Some(pids) = resources.pids() {
-        // youki#3634: 0 was read as "no process" by some and as "no limit" by others.
-        let value = match pids.limit() {
-            0 => {
+}
+
+/// The v2 weight of v1 shares: 2, 1024 and 262144 become 1, 100 and 10000, in between a quadratic curve in
+/// the logarithms, as runc has it since 1.3.2 (opencontainers/cgroups#20).
+fn weight_of(shares: u64) -> u32 {
+    let shares = u32::try_from(shares.clamp(2, 1 << 18)).unwrap_or(1 << 18);
+    let log = f64::from(shares).log2();
+    let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
+    // The three exact points must not be rounded up past themselves.
+    let weight = (10_f64.powf(exponent) - 1e-6).ceil();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it lies between 1 and 10000"
+    )]
+    let weight = weight as u32;
+    weight
+}
+
+struct Settings(Vec<Setting>);
+
+impl Settings {
+    fn of(resources: &LinuxResources) -> Result<Self, CgroupError> {
+        let mut settings = Self(Vec::new());
+        if let Some(memory) = resources.memory() {
+            settings.memory(memory)?;
+        }
+        if let Some(cpu) = resources.cpu() {
+            settings.cpu(cpu)?;
+        }
+        if let Some(pids) = resources.pids() {
+            // youki#3634: 0 was read as "no process" by some and as "no limit" by others.
+            if pids.limit() == 0 {
                 return Err(invalid(
                     "pids.limit",
                     0,
                     "is ambiguous; give at least 1, or -1 for no limit",
                 ));
             }
-            limit if limit < 0 => "max".to_owned(),
-            limit => limit.to_string(),
-        };
-        add(
-            Controller::Pids,
-            "pids.limit",
-            file("pids.max", &value),
-            file("pids.max", &value),
-        );
-    }
-    if let Some(io) = resources.block_io() {
-        add_io(io, &mut add);
-    }
-    for limit in resources.hugepage_limits().iter().flatten() {
-        let (size, bytes) = (limit.page_size(), limit.limit());
-        if size.is_empty() || !size.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(invalid(
-                "hugepageLimits.pageSize",
-                size,
-                "is not a page size such as 2MB",
-            ));
-        }
-        add(
-            Controller::HugeTlb,
-            "hugepageLimits",
-            file(&format!("hugetlb.{size}.limit_in_bytes"), bytes),
-            file(&format!("hugetlb.{size}.max"), bytes),
-        );
-    }
-    let mut unified: Vec<_> = resources.unified().iter().flatten().collect();
-    unified.sort();
-    for (key, value) in unified {
-        // `cgroup.*` files move, kill and freeze processes; the rest belongs to a controller.
-        let controller = key
-            .split_once('.')
-            .and_then(|(prefix, _)| Controller::from_name(prefix));
-        let (Some(controller), false) = (controller, key.contains('/')) else {
-            return Err(invalid(
-                "unified",
-                key,
-                "is not a file of a controller that Airlock knows",
-            ));
-        };
-        add(controller, key, None, file(key, value));
-    }
-    if resources.network().is_some() {
-        return Err(invalid("network", "…", "net_cls and net_prio are not supported"));
-    }
-    if resources.rdma().as_ref().is_some_and(|rdma| !rdma.is_empty()) {
-        return Err(invalid("rdma", "…", "rdma limits are not supported"));
-    }
-    Ok(settings)
-}
-
-fn add_memory(
-    memory: &LinuxMemory,
-    add: &mut impl FnMut(Controller, &str, Files, Files),
-) -> Result<(), CgroupError> {
-    use Controller::Memory;
-    let unlimited = |bytes: i64, word: &str| {
-        if bytes < 0 {
-            word.to_owned()
-        } else {
-            bytes.to_string()
-        }
-    };
-    let limit = memory.limit();
-    if limit == Some(0) {
-        return Err(invalid(
-            "memory.limit",
-            0,
-            "would let nothing run; give a size, or -1 for no limit",
-        ));
-    }
-    if let Some(bytes) = limit {
-        add(
-            Memory,
-            "memory.limit",
-            file("memory.limit_in_bytes", unlimited(bytes, "-1")),
-            file("memory.max", unlimited(bytes, "max")),
-        );
-    }
-    if let Some(swap) = memory.swap() {
-        // OCI counts memory plus swap, as v1 does; v2 counts swap alone.
-        let alone = match limit {
-            _ if swap < 0 => "max".to_owned(),
-            Some(limit) if limit > 0 && swap >= limit => (swap - limit).to_string(),
-            _ => {
-                return Err(invalid(
-                    "memory.swap",
-                    swap,
-                    "is memory plus swap, so it needs a memory limit below it",
-                ));
-            }
-        };
-        add(
-            Memory,
-            "memory.swap",
-            file("memory.memsw.limit_in_bytes", unlimited(swap, "-1")),
-            file("memory.swap.max", alone),
-        );
-    }
-    if let Some(bytes) = memory.reservation() {
-        add(
-            Memory,
-            "memory.reservation",
-            file("memory.soft_limit_in_bytes", unlimited(bytes, "-1")),
-            file("memory.low", unlimited(bytes, "max")),
-        );
-    }
-    if let Some(percent) = memory.swappiness() {
-        add(
-            Memory,
-            "memory.swappiness",
-            file("memory.swappiness", percent),
-            None,
-        );
-    }
-    if memory.disable_oom_killer() == Some(true) {
-        add(
-            Memory,
-            "memory.disableOOMKiller",
-            file("memory.oom_control", 1),
-            None,
-        );
-    }
-    if let Some(bytes) = memory.kernel_tcp() {
-        add(
-            Memory,
-            "memory.kernelTCP",
-            file("memory.kmem.tcp.limit_in_bytes", bytes),
-            None,
-        );
-    }
-    Ok(())
-}
-
-fn add_cpu(cpu: &LinuxCpu, add: &mut impl FnMut(Controller, &str, Files, Files)) -> Result<(), CgroupError> {
-    use Controller::{Cpu, CpuSet};
-    if cpu.quota() == Some(0) || cpu.period() == Some(0) {
-        return Err(invalid(
-            "cpu.quota, cpu.period",
-            0,
-            "is ambiguous; give microseconds, or a quota of -1 for no limit",
-        ));
-    }
-    if cpu.quota().is_some() || cpu.period().is_some() {
-        let quota = cpu.quota().filter(|&quota| quota > 0);
-        let mut v1 = Vec::new();
-        if let Some(period) = cpu.period() {
-            v1.push(("cpu.cfs_period_us".to_owned(), period.to_string()));
-        }
-        if cpu.quota().is_some() {
-            v1.push(("cpu.cfs_quota_us".to_owned(), quota.unwrap_or(-1).to_string()));
-        }
-        let quota = quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
-        let v2 = file(
-            "cpu.max",
-            format!("{quota} {}", cpu.period().unwrap_or(DEFAULT_PERIOD)),
-        );
-        add(Cpu, "cpu.quota", Some(v1), v2);
-    }
-    if let Some(burst) = cpu.burst() {
-        add(
-            Cpu,
-            "cpu.burst",
-            file("cpu.cfs_burst_us", burst),
-            file("cpu.max.burst", burst),
-        );
-    }
-    if let Some(idle) = cpu.idle() {
-        add(Cpu, "cpu.idle", file("cpu.idle", idle), file("cpu.idle", idle));
-    }
-    // 0 means "not set" in documents of older engines.
-    if let Some(shares) = cpu.shares().filter(|&shares| shares != 0) {
-        // The range 2-262144 of shares onto the range 1-10000 of weights, as the OCI runtimes do it.
-        let weight = 1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142;
-        add(
-            Cpu,
-            "cpu.shares",
-            file("cpu.shares", shares),
-            file("cpu.weight", weight),
-        );
-    }
-    if let Some(period) = cpu.realtime_period() {
-        add(Cpu, "cpu.realtimePeriod", file("cpu.rt_period_us", period), None);
-    }
-    if let Some(runtime) = cpu.realtime_runtime() {
-        add(
-            Cpu,
-            "cpu.realtimeRuntime",
-            file("cpu.rt_runtime_us", runtime),
-            None,
-        );
-    }
-    if let Some(cpus) = cpu.cpus() {
-        add(
-            CpuSet,
-            "cpu.cpus",
-            file("cpuset.cpus", cpus),
-            file("cpuset.cpus", cpus),
-        );
-    }
-    if let Some(mems) = cpu.mems() {
-        add(
-            CpuSet,
-            "cpu.mems",
-            file("cpuset.mems", mems),
-            file("cpuset.mems", mems),
-        );
-    }
-    Ok(())
-}
-
-fn add_io(io: &LinuxBlockIo, add: &mut impl FnMut(Controller, &str, Files, Files)) {
-    use Controller::Io;
-    if let Some(weight) = io.weight().filter(|&weight| weight != 0) {
-        add(
-            Io,
-            "blockIO.weight",
-            file("blkio.bfq.weight", weight),
-            file("io.bfq.weight", weight),
-        );
-    }
-    if io.leaf_weight().is_some_and(|weight| weight != 0) {
-        add(Io, "blockIO.leafWeight", None, None);
-    }
-    if io
-        .weight_device()
-        .as_ref()
-        .is_some_and(|devices| !devices.is_empty())
-    {
-        add(Io, "blockIO.weightDevice", None, None);
-    }
-    let mut throttle = |devices: &Option<Vec<LinuxThrottleDevice>>, v1: &str, v2: &str| {
-        for device in devices.iter().flatten() {
-            let (node, rate) = (format!("{}:{}", device.major(), device.minor()), device.rate());
-            add(
-                Io,
-                v1,
-                file(v1, format!("{node} {rate}")),
-                file("io.max", format!("{node} {v2}={rate}")),
+            settings.same(
+                Controller::Pids,
+                "pids.limit",
+                "pids.max",
+                or_word(pids.limit(), "max"),
             );
         }
-    };
-    throttle(
-        io.throttle_read_bps_device(),
-        "blkio.throttle.read_bps_device",
-        "rbps",
-    );
-    throttle(
-        io.throttle_write_bps_device(),
-        "blkio.throttle.write_bps_device",
-        "wbps",
-    );
-    throttle(
-        io.throttle_read_iops_device(),
-        "blkio.throttle.read_iops_device",
-        "riops",
-    );
-    throttle(
-        io.throttle_write_iops_device(),
-        "blkio.throttle.write_iops_device",
-        "wiops",
-    );
+        if let Some(io) = resources.block_io() {
+            settings.io(io);
+        }
+        for limit in resources.hugepage_limits().iter().flatten() {
+            let (size, bytes) = (limit.page_size(), limit.limit());
+            if size.is_empty() || !size.bytes().all(|b| b.is_ascii_alphanumeric()) {
+                return Err(invalid(
+                    "hugepageLimits.pageSize",
+                    size,
+                    "is not a page size such as 2MB",
+                ));
+            }
+            let v1 = file(&format!("hugetlb.{size}.limit_in_bytes"), bytes);
+            let v2 = file(&format!("hugetlb.{size}.max"), bytes);
+            settings.add(Controller::HugeTlb, "hugepageLimits", Some(v1), Some(v2));
+        }
+        let mut unified: Vec<_> = resources.unified().iter().flatten().collect();
+        unified.sort();
+        for (key, value) in unified {
+            // `cgroup.*` files move, kill and freeze processes; the rest belongs to a controller.
+            let controller = key
+                .split_once('.')
+                .and_then(|(prefix, _)| Controller::from_name(prefix));
+            match controller.filter(|_| !key.contains('/')) {
+                Some(controller) => settings.add(controller, key, None, Some(file(key, value))),
+                None => {
+                    return Err(invalid(
+                        "unified",
+                        key,
+                        "is not a file of a controller that Airlock knows",
+                    ));
+                }
+            }
+        }
+        if resources.network().is_some() {
+            return Err(invalid("network", "…", "net_cls and net_prio are not supported"));
+        }
+        if resources.rdma().as_ref().is_some_and(|rdma| !rdma.is_empty()) {
+            return Err(invalid("rdma", "…", "rdma limits are not supported"));
+        }
+        Ok(settings)
+    }
+
+    fn add(&mut self, controller: Controller, what: &str, v1: Option<Files>, v2: Option<Files>) {
+        self.0.push(Setting {
+            controller,
+            what: what.into(),
+            v1,
+            v2,
+        });
+    }
+
+    /// A setting whose file and value both versions share.
+    fn same(&mut self, controller: Controller, what: &str, name: &str, value: impl ToString) {
+        let files = file(name, value);
+        self.add(controller, what, Some(files.clone()), Some(files));
+    }
+
+    fn v1_only(&mut self, controller: Controller, what: &str, name: &str, value: impl ToString) {
+        self.add(controller, what, Some(file(name, value)), None);
+    }
+
+    fn memory(&mut self, memory: &LinuxMemory) -> Result<(), CgroupError> {
+        use Controller::Memory;
+        let limit = memory.limit();
+        if limit == Some(0) {
+            return Err(invalid(
+                "memory.limit",
+                0,
+                "would let nothing run; give a size, or -1 for no limit",
+            ));
+        }
+        if let Some(bytes) = limit {
+            let v1 = file("memory.limit_in_bytes", or_word(bytes, "-1"));
+            let v2 = file("memory.max", or_word(bytes, "max"));
+            self.add(Memory, "memory.limit", Some(v1), Some(v2));
+        }
+        if let Some(swap) = memory.swap() {
+            // OCI counts memory plus swap, as v1 does; v2 counts swap alone.
+            let alone = match limit {
+                _ if swap < 0 => "max".to_owned(),
+                Some(limit) if limit > 0 && swap >= limit => (swap - limit).to_string(),
+                _ => {
+                    let reason = "is memory plus swap, so it needs a memory limit that is not larger";
+                    return Err(invalid("memory.swap", swap, reason));
+                }
+            };
+            let v1 = file("memory.memsw.limit_in_bytes", or_word(swap, "-1"));
+            self.add(
+                Memory,
+                "memory.swap",
+                Some(v1),
+                Some(file("memory.swap.max", alone)),
+            );
+        }
+        if let Some(bytes) = memory.reservation() {
+            let v1 = file("memory.soft_limit_in_bytes", or_word(bytes, "-1"));
+            let v2 = file("memory.low", or_word(bytes, "max"));
+            self.add(Memory, "memory.reservation", Some(v1), Some(v2));
+        }
+        if let Some(percent) = memory.swappiness() {
+            self.v1_only(Memory, "memory.swappiness", "memory.swappiness", percent);
+        }
+        if memory.disable_oom_killer() == Some(true) {
+            self.v1_only(Memory, "memory.disableOOMKiller", "memory.oom_control", 1);
+        }
+        if let Some(bytes) = memory.kernel_tcp() {
+            self.v1_only(
+                Memory,
+                "memory.kernelTCP",
+                "memory.kmem.tcp.limit_in_bytes",
+                bytes,
+            );
+        }
+        Ok(())
+    }
+
+    fn cpu(&mut self, cpu: &LinuxCpu) -> Result<(), CgroupError> {
+        use Controller::{Cpu, CpuSet};
+        if cpu.quota() == Some(0) || cpu.period() == Some(0) {
+            let reason = "is ambiguous; give microseconds, or a quota of -1 for no limit";
+            return Err(invalid("cpu.quota, cpu.period", 0, reason));
+        }
+        if cpu.quota().is_some() || cpu.period().is_some() {
+            let mut v1 = Vec::new();
+            if let Some(period) = cpu.period() {
+                v1.extend(file("cpu.cfs_period_us", period));
+            }
+            if let Some(quota) = cpu.quota() {
+                v1.extend(file("cpu.cfs_quota_us", or_word(quota, "-1")));
+            }
+            let quota = or_word(cpu.quota().unwrap_or(-1), "max");
+            let v2 = file(
+                "cpu.max",
+                format!("{quota} {}", cpu.period().unwrap_or(DEFAULT_PERIOD)),
+            );
+            self.add(Cpu, "cpu.quota", Some(v1), Some(v2));
+        }
+        if let Some(burst) = cpu.burst() {
+            self.add(
+                Cpu,
+                "cpu.burst",
+                Some(file("cpu.cfs_burst_us", burst)),
+                Some(file("cpu.max.burst", burst)),
+            );
+        }
+        if let Some(idle) = cpu.idle() {
+            self.same(Cpu, "cpu.idle", "cpu.idle", idle);
+        }
+        // 0 means "not set" in documents of older engines.
+        if let Some(shares) = cpu.shares().filter(|&shares| shares != 0) {
+            let weight = weight_of(shares);
+            self.add(
+                Cpu,
+                "cpu.shares",
+                Some(file("cpu.shares", shares)),
+                Some(file("cpu.weight", weight)),
+            );
+        }
+        if let Some(period) = cpu.realtime_period() {
+            self.v1_only(Cpu, "cpu.realtimePeriod", "cpu.rt_period_us", period);
+        }
+        if let Some(runtime) = cpu.realtime_runtime() {
+            self.v1_only(Cpu, "cpu.realtimeRuntime", "cpu.rt_runtime_us", runtime);
+        }
+        if let Some(cpus) = cpu.cpus() {
+            self.same(CpuSet, "cpu.cpus", "cpuset.cpus", cpus);
+        }
+        if let Some(mems) = cpu.mems() {
+            self.same(CpuSet, "cpu.mems", "cpuset.mems", mems);
+        }
+        Ok(())
+    }
+
+    fn io(&mut self, io: &LinuxBlockIo) {
+        use Controller::Io;
+        if let Some(weight) = io.weight().filter(|&weight| weight != 0) {
+            let (v1, v2) = (file("blkio.bfq.weight", weight), file("io.bfq.weight", weight));
+            self.add(Io, "blockIO.weight", Some(v1), Some(v2));
+        }
+        if io.leaf_weight().is_some_and(|weight| weight != 0) {
+            self.add(Io, "blockIO.leafWeight", None, None);
+        }
+        if io
+            .weight_device()
+            .as_ref()
+            .is_some_and(|devices| !devices.is_empty())
+        {
+            self.add(Io, "blockIO.weightDevice", None, None);
+        }
+        let throttles = [
+            (io.throttle_read_bps_device(), "read_bps", "rbps"),
+            (io.throttle_write_bps_device(), "write_bps", "wbps"),
+            (io.throttle_read_iops_device(), "read_iops", "riops"),
+            (io.throttle_write_iops_device(), "write_iops", "wiops"),
+        ];
+        for (devices, old, new) in throttles {
+            for device in devices.iter().flatten() {
+                let (node, rate) = (format!("{}:{}", device.major(), device.minor()), device.rate());
+                let v1 = file(&format!("blkio.throttle.{old}_device"), format!("{node} {rate}"));
+                let v2 = file("io.max", format!("{node} {new}={rate}"));
+                self.add(Io, "blockIO.throttle", Some(v1), Some(v2));
+            }
+        }
+    }
 }
 
 fn invalid(what: &'static str, value: impl ToString, reason: &'static str) -> CgroupError {
@@ -413,56 +354,6 @@ fn invalid(what: &'static str, value: impl ToString, reason: &'static str) -> Cg
         value: value.to_string(),
         reason,
     }
-}
-
-/// Largest page that a size is rounded down to (arm64 and ppc64 have 64 KiB).
-const LARGEST_PAGE: u64 = 64 * 1024;
-
-fn holds(write: &LimitWrite, found: &str) -> bool {
-    let wanted = write.value.trim();
-    if wanted == found {
-        return true;
-    }
-    match write.controller {
-        Controller::Memory | Controller::HugeTlb => match (wanted.parse::<u64>(), found.parse::<u64>()) {
-            (Ok(wanted), Ok(found)) => found <= wanted && wanted - found < LARGEST_PAGE,
-            // v1 shows "no limit" as the largest page-aligned number.
-            (Err(_), Ok(found)) => matches!(wanted, "-1" | "max") && found > (1 << 63) - 1 - LARGEST_PAGE,
-            // `memory.oom_control` is a table.
-            _ => {
-                write.file == "memory.oom_control"
-                    && found.starts_with(&format!("oom_kill_disable {wanted}\n"))
-            }
-        },
-        Controller::CpuSet => match (id_set(wanted), id_set(found)) {
-            (Some(wanted), Some(found)) => wanted == found,
-            _ => false,
-        },
-        Controller::Io => {
-            let mut wanted = wanted.split_ascii_whitespace();
-            let device = wanted.next();
-            found.lines().any(|line| {
-                let mut fields = line.split_ascii_whitespace();
-                fields.next() == device
-                    && wanted
-                        .clone()
-                        .all(|word| fields.clone().any(|field| field == word))
-            })
-        }
-        _ => false,
-    }
-}
-
-/// `0-2,4` as a set (cpuset(7), "List format").
-fn id_set(text: &str) -> Option<BTreeSet<u32>> {
-    const HIGHEST: u32 = 1 << 16;
-    let mut ids = BTreeSet::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let last: u32 = last.parse().ok().filter(|&last| last < HIGHEST)?;
-        ids.extend(first.parse().ok()?..=last);
-    }
-    Some(ids)
 }
 
 #[cfg(test)]
@@ -568,8 +459,10 @@ mod tests {
     #[test]
     fn shares_span_the_range_of_weights() {
         for (shares, weight) in [
-            (2_u64, "1"),
-            (1024, "39"),
+            (1_u64, "1"),
+            (2, "1"),
+            (512, "59"),
+            (1024, "100"),
             (262_144, "10000"),
             (1_000_000, "10000"),
         ] {
@@ -652,10 +545,8 @@ mod tests {
             LinuxResourcesBuilder::default().unified(map).build().unwrap()
         };
         assert!(write(&unified("memory.oom.group"), Version::V2).is_ok());
-        assert!(matches!(
-            write(&unified("memory.oom.group"), Version::V1),
-            Err(CgroupError::Unsupported { .. })
-        ));
+        let v1 = write(&unified("memory.oom.group"), Version::V1);
+        assert!(matches!(v1, Err(CgroupError::Unsupported { .. })));
         for key in ["cgroup.procs", "memory/../x.y", "memory", "misc.max"] {
             assert!(
                 matches!(
@@ -680,32 +571,5 @@ mod tests {
                 controller: Controller::Memory
             })
         ));
-    }
-
-    #[test]
-    fn a_reading_holds_if_only_its_form_differs() {
-        let holds = |controller, value: &str, found: &str| {
-            let write = LimitWrite {
-                controller,
-                file: "x".into(),
-                value: value.into(),
-            };
-            LimitReading::new("/x".into(), &write, found).holds
-        };
-        use Controller::{Cpu, CpuSet, Io, Memory};
-        assert!(holds(Memory, "1000000", "999424\n"), "rounded down to a page");
-        assert!(!holds(Memory, "1000000", "1003520"), "more than was asked");
-        assert!(!holds(Memory, "1000000", "500000"), "much less");
-        assert!(holds(Memory, "-1", "9223372036854771712"));
-        assert!(!holds(Memory, "-1", "4096"));
-        assert!(holds(CpuSet, "0,1,2", "0-2"));
-        assert!(!holds(CpuSet, "0,1", "0-2"));
-        assert!(holds(
-            Io,
-            "8:0 wbps=5",
-            "8:16 rbps=1\n8:0 rbps=max wbps=5 riops=max wiops=max"
-        ));
-        assert!(!holds(Io, "8:0 wbps=5", "8:0 rbps=max wbps=50"));
-        assert!(!holds(Cpu, "5000", "max"));
     }
 }

@@ -19,6 +19,7 @@ mod error;
 mod facts;
 mod group;
 mod limits;
+mod readback;
 mod record;
 mod stats;
 mod target;
@@ -30,7 +31,8 @@ pub use devices::{Access, DeviceFilter, DeviceKind, DeviceReadback, DeviceRule, 
 pub use error::CgroupError;
 pub use facts::{CgroupFacts, Controller, Layout, V1Tree, V2Tree, Version};
 pub use group::Cgroup;
-pub use limits::{LimitReading, LimitWrite};
+pub use limits::LimitWrite;
+pub use readback::LimitReading;
 pub use record::{CgroupRecord, TreeRecord};
 pub use stats::CgroupStats;
 pub use target::{CgroupPath, CgroupTarget, Needs, TreeTarget};

@@ -71,7 +71,7 @@ impl Tree {
                         // The error being reported matters more than one here; an unremovable directory is empty.
                         let _ = unlinkat(parent, *name, AtFlags::REMOVEDIR);
                     }
-                    if attempts == 0 || error.errno() != Some(Errno::NOENT.raw_os_error()) {
+                    if attempts == 0 || !error.means_gone() {
                         return Err(error);
                     }
                 }
@@ -136,7 +136,7 @@ impl Tree {
             });
         };
         let parent = match open_directory(above, version) {
-            Err(error) if error.errno() == Some(Errno::NOENT.raw_os_error()) => return Ok(None),
+            Err(error) if error.means_gone() => return Ok(None),
             parent => parent?,
         };
         match openat(&parent, name, DIRECTORY, Mode::empty()) {
@@ -161,10 +161,7 @@ impl Tree {
 
     /// The directory was removed.
     pub(super) fn is_gone(&self) -> bool {
-        matches!(
-            self.read("cgroup.procs").map_err(|error| error.errno()),
-            Err(Some(libc::ENOENT | libc::ENODEV))
-        )
+        self.read("cgroup.procs").is_err_and(|error| error.means_gone())
     }
 
     pub(super) fn read(&self, file: &str) -> Result<String, CgroupError> {
@@ -189,17 +186,10 @@ impl Tree {
     /// The processes in this directory and all below it.
     pub(super) fn pids(&self) -> Result<Vec<u32>, CgroupError> {
         let mut pids = Vec::new();
-        each_directory(self.dir(), &self.path, &mut |dir, path| {
+        each_directory(self.dir(), &self.path, DEEPEST, &mut |dir, path| {
             let text = match read_file(dir, path, "cgroup.procs") {
                 // Removed meanwhile, or threaded: its processes are listed in the domain above.
-                Err(error)
-                    if matches!(
-                        error.errno(),
-                        Some(libc::ENODEV | libc::ENOENT | libc::EOPNOTSUPP)
-                    ) =>
-                {
-                    return Ok(());
-                }
+                Err(error) if error.means_gone() || error.errno() == Some(libc::EOPNOTSUPP) => return Ok(()),
                 text => text?,
             };
             // 0 stands for a process outside the reader's PID namespace.
@@ -243,7 +233,10 @@ impl Tree {
             if !dir.starts_with(&self.mount) || dir == self.mount {
                 break;
             }
-            let above = open_directory(above, self.version)?;
+            let above = match open_directory(above, self.version) {
+                Err(error) if error.means_gone() => break,
+                above => above?,
+            };
             match unlinkat(&above, name, AtFlags::REMOVEDIR) {
                 // Another sandbox uses it, or it is gone with another one.
                 Ok(()) | Err(Errno::BUSY | Errno::NOTEMPTY | Errno::NOENT) => {}
@@ -361,17 +354,24 @@ pub(super) fn clone(fd: &OwnedFd, path: &Path) -> Result<OwnedFd, CgroupError> {
         .map_err(|source| CgroupError::io("duplicate the descriptor of", path, source))
 }
 
-/// Visits a directory and all below it.
+/// How deep processes are looked for: each level holds a descriptor.
+const DEEPEST: usize = 64;
+
+/// Visits a directory and all below it, `levels` deep.
 fn each_directory(
     dir: BorrowedFd<'_>,
     path: &Path,
+    levels: usize,
     visit: &mut dyn FnMut(BorrowedFd<'_>, &Path) -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
     visit(dir, path)?;
+    if levels == 0 {
+        return Ok(());
+    }
     for name in children(dir, path)? {
         let path = path.join(OsStr::from_bytes(name.to_bytes()));
         match openat(dir, &name, DIRECTORY, Mode::empty()) {
-            Ok(child) => each_directory(child.as_fd(), &path, visit)?,
+            Ok(child) => each_directory(child.as_fd(), &path, levels - 1, visit)?,
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(CgroupError::io("open cgroup", path, errno)),
         }

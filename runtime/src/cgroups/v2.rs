@@ -26,6 +26,7 @@ pub(super) fn enable(
     path: &Path,
     target: &TreeTarget,
 ) -> Result<BTreeSet<Controller>, CgroupError> {
+    let root = is_root(dir, path)?;
     if target.required.is_empty() && target.wanted.is_empty() {
         return Ok(BTreeSet::new());
     }
@@ -43,15 +44,24 @@ pub(super) fn enable(
     }
     let missing: BTreeSet<Controller> = target.required.difference(&enabled).copied().collect();
     if !missing.is_empty() {
-        enable_required(dir, path, &request(&missing), target.parents.is_empty())?;
+        let request = request(&missing);
+        if !root {
+            make_room(dir, path, &request, target.parents.is_empty())?;
+        }
+        write_file(dir, path, SUBTREE, &request).map_err(|error| match error.errno() {
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) => CgroupError::NotDelegated { path: path.into() },
+            _ => error,
+        })?;
     }
-    for controller in target
+    let wanted: BTreeSet<Controller> = target
         .wanted
         .intersection(&offered)
         .filter(|c| !enabled.contains(c))
-    {
-        // Statistics are worth neither an error nor moving a process.
-        let _ = write_file(dir, path, SUBTREE, &request(&BTreeSet::from([*controller])));
+        .copied()
+        .collect();
+    if !wanted.is_empty() && (root || pids(dir, path)?.is_empty()) {
+        // Statistics are not worth an error.
+        let _ = write_file(dir, path, SUBTREE, &request(&wanted));
     }
     let enabled: BTreeSet<Controller> = set(SUBTREE)?;
     Ok(target
@@ -62,30 +72,36 @@ pub(super) fn enable(
         .collect())
 }
 
-/// `own`: `dir` is the caller's own cgroup, out of which it may move itself.
-fn enable_required(dir: BorrowedFd<'_>, path: &Path, request: &str, own: bool) -> Result<(), CgroupError> {
-    let Err(error) = write_file(dir, path, SUBTREE, request) else {
-        return Ok(());
-    };
-    match error.errno() {
-        Some(libc::EBUSY) if own && only_us(dir, path)? => {
-            move_self_to_leaf(dir, path)?;
-            write_file(dir, path, SUBTREE, request)
-        }
-        Some(libc::EBUSY) => Err(CgroupError::InnerProcesses {
+/// The hierarchy's true root, which alone has no type and may hold processes beside controlled children.
+/// Children of any type but `domain` would be unusable for a sandbox.
+fn is_root(dir: BorrowedFd<'_>, path: &Path) -> Result<bool, CgroupError> {
+    match read_file(dir, path, "cgroup.type") {
+        Err(error) if error.errno() == Some(libc::ENOENT) => Ok(true),
+        Ok(kind) if kind.trim() != "domain" => Err(CgroupError::Threaded {
             path: path.into(),
-            controllers: request.into(),
-            pids: pids(dir, path)?,
+            kind: kind.trim().into(),
         }),
-        Some(libc::EOPNOTSUPP) => Err(CgroupError::Threaded {
-            path: path.into(),
-            kind: read_file(dir, path, "cgroup.type")?.trim().into(),
-        }),
-        Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
-            Err(CgroupError::NotDelegated { path: path.into() })
-        }
-        _ => Err(error),
+        kind => kind.map(|_| false),
     }
+}
+
+/// Sees to it that no process sits in `dir`. The kernel's EBUSY cannot be waited for: controllers such as pids are
+/// enabled all the same, but the parent becomes a threaded domain, and its children refuse processes.
+///
+/// `own`: `dir` is the caller's own cgroup, out of which it may move itself if it is alone there.
+fn make_room(dir: BorrowedFd<'_>, path: &Path, request: &str, own: bool) -> Result<(), CgroupError> {
+    let pids = pids(dir, path)?;
+    if pids.is_empty() {
+        return Ok(());
+    }
+    if own && pids == [getpid().as_raw_nonzero().get().unsigned_abs()] {
+        return move_self_to_leaf(dir, path);
+    }
+    Err(CgroupError::InnerProcesses {
+        path: path.into(),
+        controllers: request.into(),
+        pids,
+    })
 }
 
 fn request(controllers: &BTreeSet<Controller>) -> String {
@@ -101,10 +117,6 @@ fn pids(dir: BorrowedFd<'_>, path: &Path) -> Result<Vec<u32>, CgroupError> {
         .lines()
         .filter_map(|line| line.parse().ok())
         .collect())
-}
-
-fn only_us(dir: BorrowedFd<'_>, path: &Path) -> Result<bool, CgroupError> {
-    Ok(pids(dir, path)? == [getpid().as_raw_nonzero().get().unsigned_abs()])
 }
 
 /// Moves this process into `supervisor-<pid>` below its own cgroup. The leaf lives as long as this process
