@@ -14,8 +14,9 @@ use crate::args::{Cli, Command};
 const OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
+    let level = std::env::var("AIRLOCK_LOG").ok().and_then(|level| level.parse().ok());
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("AIRLOCK_LOG").unwrap_or_else(|_| "warn".into()))
+        .with_max_level(level.unwrap_or(tracing::Level::WARN))
         .with_writer(std::io::stderr)
         .without_time()
         .with_target(false)
