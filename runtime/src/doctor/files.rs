@@ -1,4 +1,4 @@
-//! Files and limits that belong to the caller: state directory, id ranges, open files.
+//! Files and limits that belong to the caller: state directory, ids, groups, open files.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -14,6 +14,7 @@ use crate::ids::{POOL_START, subordinate_range};
 const STATE: Topic = Topic::needed("state-directory", "state directory");
 const POOL: Topic = Topic::new("id-pool", "id ranges");
 const SUBIDS: Topic = Topic::new("subordinate-ids", "subordinate ids");
+const GROUPS: Topic = Topic::new("groups", "supplementary groups");
 const OPEN_FILES: Topic = Topic::needed("open-files", "open files");
 
 /// `limits.nofile` of the policy `research`.
@@ -46,6 +47,7 @@ pub(super) fn checks(root: bool) -> Vec<Check> {
                 uid,
             )
         },
+        groups(root, &supplementary()),
         open_files(getrlimit(Resource::Nofile).maximum),
     ]
 }
@@ -158,6 +160,31 @@ fn user_name(passwd: &str, uid: u32) -> Option<&str> {
     })
 }
 
+/// The caller's groups other than its first.
+fn supplementary() -> Vec<u32> {
+    let first = rustix::process::getegid();
+    let all = rustix::process::getgroups().unwrap_or_default();
+    all.into_iter()
+        .filter(|group| *group != first)
+        .map(|group| group.as_raw())
+        .collect()
+}
+
+/// setgroups(2) is denied in a user namespace made without privilege (user_namespaces(7), CVE-2014-8989).
+fn groups(root: bool, supplementary: &[u32]) -> Check {
+    match (root, supplementary) {
+        (true, _) => GROUPS.ok("dropped"),
+        (false, []) => GROUPS.ok("none to drop"),
+        (false, kept) => {
+            let names: Vec<String> = kept.iter().map(u32::to_string).collect();
+            GROUPS.advice(
+                format!("{} cannot be dropped by an ordinary user, and open the same files inside", names.join(", ")),
+                "use `ids = \"subids\"`, which drops them, or `groups = \"none\"`, which refuses to start with them",
+            )
+        }
+    }
+}
+
 /// `hard`: the caller's hard limit; absent: none.
 fn open_files(hard: Option<u64>) -> Check {
     match hard {
@@ -227,6 +254,17 @@ mod tests {
         );
         assert!(subids(true, passwd, ids, "", 1001).found.contains("none given"));
         assert!(subids(true, passwd, ids, ids, 1002).found.contains("none given"));
+    }
+
+    #[test]
+    fn groups_that_stay_are_named() {
+        assert!(
+            groups(false, &[27, 998])
+                .found
+                .starts_with("27, 998 cannot be dropped")
+        );
+        assert_eq!(groups(false, &[]).status, Status::Ok);
+        assert_eq!(groups(true, &[27]).status, Status::Ok);
     }
 
     #[test]

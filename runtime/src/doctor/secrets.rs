@@ -1,6 +1,6 @@
 //! Secrets that everyone on the host may read, in what a `host` root shows to every sandbox.
 //!
-//! A bounded search by name, in a child: it looks into files only to tell a private key from a certificate,
+//! A bounded search by name, in a child: it looks into files only to tell a private key from a certificate, a shadow file from its namesakes,
 //! and a file system that does not answer costs no more than the patience for it.
 
 use std::fs::{self, DirEntry, File};
@@ -132,7 +132,7 @@ impl Search<'_> {
         match suspicion(name) {
             Suspicion::None => false,
             Suspicion::Name => self.is_readable(&entry.path()),
-            Suspicion::Key => self.is_readable(&entry.path()) && holds_private_key(&entry.path()),
+            Suspicion::Content(marks) => self.is_readable(&entry.path()) && holds(&entry.path(), marks),
         }
     }
 
@@ -162,37 +162,26 @@ enum Suspicion {
     None,
     /// The name says it.
     Name,
-    /// It may hold a private key.
-    Key,
+    /// It is one if any of these is in its head.
+    Content(&'static [&'static [u8]]),
 }
 
+/// The end of the first line of a private key, in the form of RFC 7468 or OpenSSH's own.
+const PRIVATE_KEY: Suspicion = Suspicion::Content(&[b"PRIVATE KEY-----\n", b"PRIVATE KEY-----\r"]);
+/// The first account of shadow(5).
+const SHADOW: Suspicion = Suspicion::Content(&[b"root:"]);
+
 fn suspicion(name: &[u8]) -> Suspicion {
-    const NAMES: [&[u8]; 11] = [
-        b".env",
-        b".netrc",
-        b".pgpass",
-        b".pypirc",
-        b".git-credentials",
-        b".my.cnf",
-        b"shadow",
-        b"shadow-",
-        b"gshadow",
-        b"shadow.bak",
-        b"shadow.old",
-    ];
-    const KEYS: [&[u8]; 4] = [b"id_rsa", b"id_dsa", b"id_ecdsa", b"id_ed25519"];
-    let ends = |end: &[u8]| name.len() > end.len() && name.ends_with(end);
-    if NAMES.contains(&name) {
-        Suspicion::Name
-    } else if KEYS.contains(&name) || ends(b".pem") || ends(b".key") {
-        Suspicion::Key
-    } else {
-        Suspicion::None
+    match name {
+        b".env" | b".netrc" | b".pgpass" | b".pypirc" | b".git-credentials" | b".my.cnf" => Suspicion::Name,
+        b"id_rsa" | b"id_dsa" | b"id_ecdsa" | b"id_ed25519" => PRIVATE_KEY,
+        b"shadow" | b"shadow-" | b"shadow.bak" | b"gshadow" | b"gshadow-" => SHADOW,
+        [_, .., b'.', b'p', b'e', b'm'] | [_, .., b'.', b'k', b'e', b'y'] => PRIVATE_KEY,
+        _ => Suspicion::None,
     }
 }
 
-/// The head of the file has the mark of RFC 7468 and of OpenSSH's own form.
-fn holds_private_key(path: &Path) -> bool {
+fn holds(path: &Path, marks: &[&[u8]]) -> bool {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let Ok(file) = File::options().read(true).custom_flags(flags).open(path) else {
         return false;
@@ -200,9 +189,9 @@ fn holds_private_key(path: &Path) -> bool {
     let mut head = Vec::new();
     let is_read = file.take(4096).read_to_end(&mut head).is_ok();
     is_read
-        && head
-            .windows(17)
-            .any(|window| window == b"PRIVATE KEY-----\n" || window == b"PRIVATE KEY-----\r")
+        && marks
+            .iter()
+            .any(|mark| head.windows(mark.len()).any(|window| window == *mark))
 }
 
 #[cfg(test)]
@@ -216,11 +205,15 @@ mod tests {
 
     #[test]
     fn names_raise_suspicion() {
-        for name in [".env", "shadow-", ".git-credentials"] {
-            assert_eq!(suspicion(name.as_bytes()), Suspicion::Name, "{name}");
-        }
-        for name in ["id_ed25519", "server.pem", "tls.key"] {
-            assert_eq!(suspicion(name.as_bytes()), Suspicion::Key, "{name}");
+        for (name, expected) in [
+            (".env", Suspicion::Name),
+            (".git-credentials", Suspicion::Name),
+            ("shadow-", SHADOW),
+            ("id_ed25519", PRIVATE_KEY),
+            ("server.pem", PRIVATE_KEY),
+            ("tls.key", PRIVATE_KEY),
+        ] {
+            assert_eq!(suspicion(name.as_bytes()), expected, "{name}");
         }
         for name in ["id_rsa.pub", ".pem", "environment", "shadow.mo", "keys"] {
             assert_eq!(suspicion(name.as_bytes()), Suspicion::None, "{name}");
@@ -262,6 +255,8 @@ mod tests {
         };
         put("open.pem", KEY, 0o644);
         put("closed.pem", KEY, 0o640);
+        put("backup/shadow", "root:$y$j9T$x:19000:0:99999:7:::\n", 0o644);
+        put("overrides/shadow", "shadow: no-manual-page\n", 0o644);
         put("certificate.pem", "-----BEGIN CERTIFICATE-----\n", 0o644);
         put("app/.env", "TOKEN=x", 0o604);
         put("app/tests/server.key", KEY, 0o644);
@@ -271,7 +266,10 @@ mod tests {
         std::os::unix::fs::symlink(base.join("open.pem"), base.join("link.pem")).unwrap();
         assert_eq!(
             found(base, 1000),
-            (vec!["app/.env".into(), "open.pem".into()], false),
+            (
+                vec!["app/.env".into(), "backup/shadow".into(), "open.pem".into()],
+                false
+            ),
             "d lies too deep"
         );
         fs::remove_dir_all(base.join("a")).unwrap();
