@@ -1,1 +1,0 @@
-//! What this host can enforce, with a remedy for each lack.
