@@ -128,6 +128,27 @@ static void set_read_only(char **argument)
 	done("changed");
 }
 
+/* Makes the mount at PATH writable. */
+static void set_writable(char **argument)
+{
+	struct mount_attr change = { .attr_clr = MOUNT_ATTR_RDONLY };
+
+	tried(syscall(SYS_mount_setattr, -100, argument[0], 0, &change, sizeof change));
+	done("changed");
+}
+
+static void unmount(char **argument)
+{
+	tried(umount2(argument[0], MNT_DETACH));
+	done("unmounted");
+}
+
+static void mount_tmpfs(char **argument)
+{
+	tried(mount("tmpfs", argument[0], "tmpfs", 0, 0));
+	done("mounted");
+}
+
 /* A child in new namespaces by clone(2), which the flags' mask in the filter must see. */
 static void clone_with(char **argument)
 {
@@ -150,6 +171,9 @@ const struct action kernel_actions[] = {
 	{ "int80", 0, int80 },
 	{ "trace", 0, trace },
 	{ "set-read-only", 1, set_read_only },
+	{ "set-writable", 1, set_writable },
+	{ "unmount", 1, unmount },
+	{ "mount-tmpfs", 1, mount_tmpfs },
 	{ "clone-with", 1, clone_with },
 	{ "set-host-name", 1, set_host_name },
 	{ 0 },

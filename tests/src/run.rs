@@ -299,11 +299,10 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs any command to its end.
-#[track_caller]
-pub(crate) fn finish(mut command: Command, limit: Duration) -> Ended {
+/// Starts any command.
+pub(crate) fn start(mut command: Command, limit: Duration) -> Live {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    Live::new(command, None, limit).end()
+    Live::new(command, None, limit)
 }
 
 /// Makes `number` a copy of `file` that stays open across exec.

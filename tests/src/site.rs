@@ -20,6 +20,7 @@ const PROBE: &str = "/probe/probe";
 pub struct Site {
     folder: tempfile::TempDir,
     caller: Caller,
+    owner: Caller,
     cgroups: Option<cgroup::Parent>,
     leftovers: bool,
     policies: AtomicU32,
@@ -59,6 +60,7 @@ impl Site {
             cgroups: if caller.is_root() { cgroups() } else { None },
             folder,
             caller,
+            owner: if caller.is_root() { Caller::user() } else { caller },
             leftovers: false,
             policies: AtomicU32::new(0),
         };
@@ -95,34 +97,34 @@ impl Site {
         self.cgroups.as_ref()
     }
 
-    /// Whether the caller may set limits and device filters by cgroup.
+    /// Whether the caller may set limits by cgroup.
     pub fn limits(&self) -> bool {
-        self.cgroups.is_some() && self.caller.is_root()
+        self.cgroups.is_some()
     }
 
-    /// Makes a directory that belongs to the caller.
+    /// Makes a directory of data: it belongs to an ordinary user, the caller where that is one.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir(&path).expect("own directory");
-        self.caller.own(&path);
+        self.owner.own(&path);
         path
     }
 
-    /// Makes a file that belongs to the caller and that all may read.
+    /// Makes a file of data that all may read.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, content).expect("own file");
-        self.caller.own(&path);
+        self.owner.own(&path);
         path
     }
 
     /// Writes a policy: `base`, the probe at `/probe`, and these clauses.
     pub fn policy(&self, clauses: &str) -> PathBuf {
         let number = self.policies.fetch_add(1, Ordering::Relaxed);
-        let lowered = if self.limits() {
-            ""
-        } else {
-            "best_effort = [\"limits\", \"devices\"]\n"
+        let lowered = match (self.limits(), self.caller.is_root()) {
+            (true, true) => "",
+            (true, false) => "best_effort = [\"devices\"]\n",
+            (false, _) => "best_effort = [\"limits\", \"devices\"]\n",
         };
         let text = format!(
             "version = 1\nname = \"test-{number}\"\nextends = \"base\"\n{lowered}\
@@ -146,10 +148,14 @@ impl Site {
     /// Tries an action of the probe as the caller, without Airlock.
     #[track_caller]
     pub fn outside<S: AsRef<OsStr>>(&self, action: impl IntoIterator<Item = S>) -> Outcome {
-        let mut command = Command::new(self.path("probe/probe"));
-        command.args(action).current_dir(self.path(""));
-        self.caller.become_by(&mut command);
-        Outcome::of(&crate::run::finish(command, Duration::from_secs(60)))
+        Outcome::of(&self.start_outside(action).end())
+    }
+
+    /// Starts an action of the probe as the caller, without Airlock.
+    pub fn start_outside<S: AsRef<OsStr>>(&self, action: impl IntoIterator<Item = S>) -> crate::Live {
+        let mut command = self.command(&self.path("probe/probe"));
+        command.args(action);
+        crate::run::start(command, Duration::from_secs(60))
     }
 
     /// `airlock WORDS`, as the caller, to its end.
@@ -157,7 +163,7 @@ impl Site {
     pub fn airlock_with<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Ended {
         let mut command = self.command(&self.airlock());
         command.args(words);
-        crate::run::finish(command, Duration::from_secs(60))
+        crate::run::start(command, Duration::from_secs(60)).end()
     }
 
     /// Where the probe lies inside, under a policy of [`Site::policy`].
