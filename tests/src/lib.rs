@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory |
 //! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user |
-//! | `AIRLOCK_SKIP_LOG` | file that collects one line per skipped test |
+//! | `AIRLOCK_TESTS_LOG` | file that collects one line per skipped test and per measurement |
 //! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |
 #![allow(
     clippy::unwrap_used,
@@ -23,16 +23,16 @@ pub mod cgroup;
 mod probe;
 mod report;
 mod run;
+mod say;
 mod site;
-mod skip;
 
 pub use caller::Caller;
 pub use census::Census;
 pub use probe::Outcome;
 pub use report::Report;
 pub use run::{Ended, Live, Run};
+pub use say::{is_root, record_measure, record_skip};
 pub use site::Site;
-pub use skip::{is_root, record_skip};
 
 use std::time::{Duration, Instant};
 

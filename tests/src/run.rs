@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,9 +30,7 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(site: &'a Site) -> Run<'a> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let report = site.path(&format!("report-{}.json", NEXT.fetch_add(1, Ordering::Relaxed)));
+    pub(crate) fn new(site: &'a Site, report: PathBuf) -> Run<'a> {
         let mut command = site.command(&site.airlock());
         command.arg("run").arg("--report").arg(&report);
         if let Some(parent) = site.cgroups() {
@@ -57,13 +54,17 @@ impl<'a> Run<'a> {
 
     /// Under a built-in policy, lowered where this caller cannot have it whole.
     pub fn built_in(self, name: &str) -> Self {
-        let lowered = !self.site.limits();
+        let (limits, root) = (self.site.limits(), self.site.caller().is_root());
         let run = self.policy(name);
-        if lowered {
-            run.flag("--best-effort", "limits")
-                .flag("--best-effort", "devices")
-        } else {
+        let run = if limits {
             run
+        } else {
+            run.flag("--best-effort", "limits")
+        };
+        if root && limits {
+            run
+        } else {
+            run.flag("--best-effort", "devices")
         }
     }
 

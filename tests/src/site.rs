@@ -136,7 +136,14 @@ impl Site {
 
     /// Prepares `airlock run`.
     pub fn run(&self) -> Run<'_> {
-        Run::new(self)
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.run_reporting_to(&self.path(&format!("report-{number}.json")))
+    }
+
+    /// Prepares `airlock run` with its end report at this place.
+    pub fn run_reporting_to(&self, report: &Path) -> Run<'_> {
+        Run::new(self, report.to_owned())
     }
 
     /// Tries an action of the probe under `base` and these clauses.
