@@ -166,6 +166,7 @@ static void neighbour(char **argument)
 	const char *name = argument[0];
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct sigaction action = { .sa_handler = tell };
+	struct mq_attr small = { .mq_maxmsg = 1, .mq_msgsize = 64 };
 	char file[64], queue[64];
 	sigset_t blocked, none;
 	int segment, listener = tried(socket(AF_UNIX, SOCK_STREAM, 0));
@@ -180,7 +181,7 @@ static void neighbour(char **argument)
 	tried(bind(listener, (struct sockaddr *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name)));
 	segment = tried(shmget(number(argument[1]), 4096, IPC_CREAT | IPC_EXCL | 0600));
 	snprintf(queue, sizeof queue, "/%s", name);
-	tried(mq_open(queue, O_CREAT | O_EXCL | O_RDWR, 0600, 0));
+	tried(mq_open(queue, O_CREAT | O_EXCL | O_RDWR, 0600, &small));
 	snprintf(file, sizeof file, "/tmp/%s", name);
 	tried(open(file, O_CREAT | O_EXCL | O_WRONLY, 0600));
 	tried(shm_open(queue, O_CREAT | O_EXCL | O_RDWR, 0600));

@@ -217,8 +217,6 @@ impl Live {
         });
         let wall = self.started.elapsed();
         let Some(status) = status else {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
             panic!(
                 "`{}` still ran after {wall:?}\nstderr: {}",
                 self.words,
@@ -231,12 +229,22 @@ impl Live {
             code: status
                 .code()
                 .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
-            words: self.words,
+            words: self.words.clone(),
             stdout,
             stdout_bytes,
             stderr,
             wall,
-            report: self.report.and_then(|path| Report::read(&path)),
+            report: self.report.as_deref().and_then(Report::read),
+        }
+    }
+}
+
+impl Drop for Live {
+    /// A test that fails half-way leaves nothing running.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
     }
 }
@@ -347,7 +355,7 @@ impl Stream {
 
     /// What came until now, or until the stream's end if that comes within two seconds: a process that
     /// outlives the command may hold the pipe.
-    fn end(self) -> (String, usize) {
+    fn end(&self) -> (String, usize) {
         crate::within(Duration::from_secs(2), || {
             self.reader.as_ref().is_none_or(JoinHandle::is_finished)
         });
