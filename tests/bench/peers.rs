@@ -16,7 +16,7 @@ use serde_json::json;
 pub(crate) const BASE: &str = "bwrap";
 
 /// An ordinary user whom nobody else is.
-const USER: u32 = 0x6fff_0000;
+const USER: u32 = 0x5fff_0000;
 
 /// Stands for the name of a launch's cgroup in the bundles' document.
 const CGROUP: &str = "@cgroup@";

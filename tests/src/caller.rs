@@ -37,9 +37,9 @@ impl Caller {
         if !crate::is_root() {
             return Caller::Self_;
         }
-        // Pids have 22 bits at most.
-        let place = NEXT.fetch_add(1, Ordering::Relaxed) % 32;
-        Caller::User(FIRST_USER + std::process::id() * 32 + place)
+        // Pids have 22 bits at most, so this stays below Airlock's ranges.
+        let place = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
+        Caller::User(FIRST_USER + std::process::id() * 64 + place)
     }
 
     /// Host uid.

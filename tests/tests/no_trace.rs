@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use airlock_tests::{Census, Site, within};
@@ -17,6 +18,9 @@ use nix::sys::signal::Signal;
 const RUNS: usize = 200;
 /// One run of so many is killed.
 const KILLED: usize = 10;
+
+/// Test runners that use one process for all tests of a file run these one after the other, too.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A small generator, seeded, so that a failure can be repeated (Numerical Recipes' constants).
 struct Random(u64);
@@ -40,6 +44,7 @@ fn trace(site: &Site) -> Census {
 
 #[test]
 fn two_hundred_runs_leave_nothing() {
+    let _alone = ALONE.lock();
     let site = Site::new();
     let policy = site.policy("");
     let run = || site.run().policy(&policy);
@@ -78,6 +83,7 @@ fn two_hundred_runs_leave_nothing() {
 /// A failed launch cleans up as a finished one does, wherever it fails.
 #[test]
 fn failed_launches_leave_nothing() {
+    let _alone = ALONE.lock();
     let site = Site::new();
     let policy = site.policy("");
     site.run().policy(&policy).end(["true"]).succeeded();

@@ -16,7 +16,7 @@
 
 use std::path::{Path, PathBuf};
 
-use airlock_tests::{Ended, Site, skip};
+use airlock_tests::{Ended, Outcome, Site, skip};
 
 /// Runs a shell script under `base` with a workspace.
 fn script(site: &Site, text: &str) -> Ended {
@@ -75,6 +75,10 @@ fn python_with_numpy_and_scikit_learn() {
         skip!("AIRLOCK_PYTHON_SITE names no directory with numpy and scikit-learn")
     };
     let site = Site::new();
+    let package = packages.join("numpy/__init__.py");
+    if site.outside(["open".as_ref(), package.as_os_str(), "r".as_ref()]) != Outcome::Done("opened".into()) {
+        skip!("the user cannot read {}", package.display());
+    }
     let workspace = site.folder("workspace");
     site.file("workspace/learn.py", LEARN);
     let clauses = format!(

@@ -143,7 +143,7 @@ fn subordinate_ids_are_used() {
         skip!("newuidmap is not installed");
     }
     let uid = site.caller().uid();
-    let first = 0x6800_0000;
+    let first = 0x5000_0000;
     let passwd = fs::read_to_string("/etc/passwd").unwrap();
     let user = format!("airlock-user:x:{uid}:{uid}::/nonexistent:/usr/sbin/nologin\n");
     let passwd = site.file("passwd", passwd + &user);
