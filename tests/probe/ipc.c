@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
-enum { SESSION_KEYRING = -3, SEARCH = 10, READ_ID = 0 };
+enum { SESSION_KEYRING = -3, READ_ID = 0, SEARCH = 10, UNLINK = 9 };
 
 static struct sockaddr_in loopback(const char *port)
 {
@@ -169,6 +169,7 @@ static void neighbour(char **argument)
 	struct mq_attr small = { .mq_maxmsg = 1, .mq_msgsize = 64 };
 	char file[64], queue[64];
 	sigset_t blocked, none;
+	long key;
 	int segment, listener = tried(socket(AF_UNIX, SOCK_STREAM, 0));
 
 	sigemptyset(&none);
@@ -189,7 +190,7 @@ static void neighbour(char **argument)
 		errno = EEXIST;
 		refused();
 	}
-	tried(syscall(SYS_add_key, "user", name, "x", 1, SESSION_KEYRING));
+	key = tried(syscall(SYS_add_key, "user", name, "x", 1, SESSION_KEYRING));
 
 	puts("ready");
 	fflush(stdout);
@@ -200,6 +201,7 @@ static void neighbour(char **argument)
 	mq_unlink(queue);
 	shm_unlink(queue);
 	shmctl(segment, IPC_RMID, 0);
+	syscall(SYS_keyctl, UNLINK, key, SESSION_KEYRING);
 }
 
 const struct action ipc_actions[] = {
