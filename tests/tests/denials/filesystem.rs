@@ -95,8 +95,8 @@ fn tmp_is_not_run_from() {
         let run = site.run().policy(site.policy(clauses));
         Outcome::of(&run.end(["/bin/sh", "-c", script]))
     };
-    attempt("[limits]\ntmp_exec = false\n").refused(&["EACCES"]);
-    attempt("[limits]\ntmp_exec = true\n").done();
+    attempt("[root]\ntmp_exec = false\n").refused(&["EACCES"]);
+    attempt("[root]\ntmp_exec = true\n").done();
 }
 
 #[test]
