@@ -1,1 +1,51 @@
-//! Helpers of the end-to-end tests.
+//! Helpers of the end-to-end tests, which run the `airlock` command on the real kernel.
+//!
+//! A [`Site`] is what one test works in: a directory, a caller (root or an ordinary user) and a cgroup
+//! parent of its own. It starts commands with [`Run`], tries single actions inside and outside with the
+//! [probe](Outcome), and fails the test if anything of it outlives it. Every site is independent of every
+//! other, so all tests may run at the same time.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory |
+//! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user |
+//! | `AIRLOCK_TESTS_LOG` | file that collects one line per skipped test and per measurement |
+//! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a helper that fails fails its test"
+)]
+
+mod caller;
+mod census;
+pub mod cgroup;
+mod probe;
+mod report;
+mod run;
+mod say;
+mod site;
+
+pub use caller::Caller;
+pub use census::Census;
+pub use probe::Outcome;
+pub use report::Report;
+pub use run::{Ended, Live, Run};
+pub use say::{is_root, record_measure, record_skip};
+pub use site::Site;
+
+use std::time::{Duration, Instant};
+
+/// Asks every 5 ms until the answer is yes; false if it is still no after `limit`.
+pub fn within(limit: Duration, mut question: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        if question() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

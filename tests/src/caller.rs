@@ -1,0 +1,81 @@
+//! Who runs `airlock`.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::unistd::{Gid, Uid};
+
+/// First id of the ordinary users that root's tests become. Airlock's own ranges start at 0x7000_0000.
+const FIRST_USER: u32 = 0x6000_0000;
+
+/// Who runs `airlock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Root.
+    Root,
+    /// The user who started the tests.
+    Self_,
+    /// An ordinary user with this uid and gid, whom nobody else uses. The tests are root and become it.
+    User(u32),
+}
+
+impl Caller {
+    /// The caller that `AIRLOCK_TESTS_AS` and the tests' own id say.
+    pub fn current() -> Caller {
+        let as_user = std::env::var_os("AIRLOCK_TESTS_AS").is_some_and(|who| who == "user");
+        match (crate::is_root(), as_user) {
+            (true, false) => Caller::Root,
+            _ => Caller::user(),
+        }
+    }
+
+    /// An ordinary user.
+    pub fn user() -> Caller {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if !crate::is_root() {
+            return Caller::Self_;
+        }
+        // Pids have 22 bits at most, so this stays below Airlock's ranges.
+        let place = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
+        Caller::User(FIRST_USER + std::process::id() * 64 + place)
+    }
+
+    /// Host uid.
+    pub fn uid(self) -> u32 {
+        match self {
+            Caller::Root => 0,
+            Caller::Self_ => Uid::effective().as_raw(),
+            Caller::User(id) => id,
+        }
+    }
+
+    /// Whether this is root.
+    pub fn is_root(self) -> bool {
+        self.uid() == 0
+    }
+
+    /// Gives a file or directory to this caller.
+    pub fn own(self, path: &Path) {
+        if let Caller::User(id) = self {
+            std::os::unix::fs::chown(path, Some(id), Some(id)).expect("root may chown");
+        }
+    }
+
+    /// Makes a command run as this caller, without supplementary groups.
+    pub fn become_by(self, command: &mut Command) {
+        if let Caller::User(id) = self {
+            let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+            // SAFETY: the closure makes three system calls and allocates nothing.
+            unsafe {
+                command.pre_exec(move || {
+                    nix::unistd::setgroups(&[])?;
+                    nix::unistd::setresgid(gid, gid, gid)?;
+                    nix::unistd::setresuid(uid, uid, uid)?;
+                    Ok(())
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A top-level cgroup of one's own, in every hierarchy of the host.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Processes that all sandboxes of one test may have: a test of fork bombs must not become one if the limit
+/// under test fails.
+const SAFETY_NET: &str = "2048";
+
+/// Controllers that a sandbox's limits need.
+const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
+
+/// A cgroup directory in every hierarchy, ended and removed when dropped.
+#[derive(Debug)]
+pub struct Parent {
+    name: String,
+    folders: Vec<PathBuf>,
+}
+
+impl Parent {
+    /// Makes `/NAME` in every mounted hierarchy.
+    pub fn new(name: &str) -> io::Result<Parent> {
+        let mut parent = Parent {
+            name: format!("/{name}"),
+            folders: Vec::new(),
+        };
+        for (root, unified) in hierarchies()? {
+            let folder = root.join(name);
+            fs::create_dir(&folder)?;
+            parent.folders.push(folder.clone());
+            if unified {
+                delegate(&root)?;
+                delegate(&folder)?;
+            } else if folder.join("cpuset.cpus").exists() {
+                // A v1 cpuset takes no task before both are written.
+                for file in ["cpuset.cpus", "cpuset.mems"] {
+                    fs::write(folder.join(file), fs::read(root.join(file))?)?;
+                }
+            }
+        }
+        for file in parent
+            .folders
+            .iter()
+            .map(|folder| folder.join("pids.max"))
+            .filter(|file| file.exists())
+        {
+            fs::write(file, SAFETY_NET)?;
+        }
+        if parent.folders.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "no cgroup hierarchy is mounted",
+            ));
+        }
+        Ok(parent)
+    }
+
+    /// The value for `--cgroup-parent`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directories, one per hierarchy.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
+    }
+
+    /// Hands the directories to an ordinary user, as a service manager delegates them.
+    pub fn delegate_to(&self, uid: u32) -> io::Result<()> {
+        for folder in &self.folders {
+            std::os::unix::fs::chown(folder, Some(uid), Some(uid))?;
+            for file in [
+                "cgroup.procs",
+                "cgroup.subtree_control",
+                "cgroup.threads",
+                "tasks",
+            ] {
+                let file = folder.join(file);
+                if file.exists() {
+                    std::os::unix::fs::chown(file, Some(uid), Some(uid))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All cgroups below, in all hierarchies.
+    pub fn children(&self) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        for folder in &self.folders {
+            below(folder, &mut found);
+        }
+        found
+    }
+
+    /// All processes in it and below.
+    pub fn processes(&self) -> BTreeSet<i32> {
+        let mut all = self.children();
+        all.extend(self.folders.iter().cloned());
+        all.iter()
+            .filter_map(|folder| fs::read_to_string(folder.join("cgroup.procs")).ok())
+            .flat_map(|text| {
+                text.lines()
+                    .filter_map(|line| line.parse().ok())
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// Kills what is left and removes every directory below. True if something was there.
+    pub fn clear(&self) -> bool {
+        let found = !self.children().is_empty();
+        crate::within(Duration::from_secs(5), || {
+            for pid in self.processes() {
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
+            }
+            for folder in self.children() {
+                let thawed = folder.join("freezer.state");
+                if thawed.exists() {
+                    let _ = fs::write(thawed, "THAWED");
+                }
+                let frozen = folder.join("cgroup.freeze");
+                if frozen.exists() {
+                    let _ = fs::write(frozen, "0");
+                }
+            }
+            // Children come after their parents in the order of paths.
+            for folder in self.children().iter().rev() {
+                let _ = fs::remove_dir(folder);
+            }
+            self.children().is_empty()
+        });
+        found
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        self.clear();
+        for folder in &self.folders {
+            crate::within(Duration::from_secs(2), || {
+                fs::remove_dir(folder).is_ok() || !folder.exists()
+            });
+        }
+    }
+}
+
+/// Mount points of the hierarchies, and whether each is a version 2 tree.
+fn hierarchies() -> io::Result<Vec<(PathBuf, bool)>> {
+    let text = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(text
+        .lines()
+        .filter_map(|line| {
+            let (place, kind) = line.split_once(" - ")?;
+            let kind = kind.split(' ').next()?;
+            let folder = PathBuf::from(place.split(' ').nth(4)?);
+            matches!(kind, "cgroup" | "cgroup2").then_some((folder, kind == "cgroup2"))
+        })
+        .collect())
+}
+
+/// Hands the controllers that this version 2 cgroup has down to its children.
+fn delegate(folder: &Path) -> io::Result<()> {
+    let here = fs::read_to_string(folder.join("cgroup.controllers"))?;
+    let given = fs::read_to_string(folder.join("cgroup.subtree_control"))?;
+    for controller in here.split_whitespace() {
+        let wanted = CONTROLLERS.contains(&controller);
+        if wanted && !given.split_whitespace().any(|name| name == controller) {
+            fs::write(folder.join("cgroup.subtree_control"), format!("+{controller}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn below(folder: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            below(&entry.path(), found);
+            found.insert(entry.path());
+        }
+    }
+}

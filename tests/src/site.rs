@@ -1,0 +1,265 @@
+//! What one test works in.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::{Caller, Census, Outcome, Run, cgroup};
+
+/// Where the probe lies inside.
+const PROBE: &str = "/probe/probe";
+
+/// A directory, a caller and a cgroup parent of one test's own.
+///
+/// Dropping it checks that no process, cgroup or state of its sandboxes is left.
+#[derive(Debug)]
+pub struct Site {
+    folder: tempfile::TempDir,
+    caller: Caller,
+    owner: Caller,
+    cgroups: Option<cgroup::Parent>,
+    leftovers: bool,
+    policies: AtomicU32,
+}
+
+impl Site {
+    /// A site of the caller that this run of the tests is about.
+    pub fn new() -> Site {
+        Site::of(Caller::current())
+    }
+
+    /// A site of root; none if the tests run as, or are about, an ordinary user.
+    pub fn root() -> Option<Site> {
+        Caller::current().is_root().then(Site::new)
+    }
+
+    /// A site of an ordinary user.
+    pub fn user() -> Site {
+        Site::of(Caller::user())
+    }
+
+    /// A site of an ordinary user to whom root has delegated a cgroup; none if the tests are not root.
+    pub fn delegated() -> Option<Site> {
+        let mut site = Site::user();
+        let cgroups = cgroups()?;
+        cgroups.delegate_to(site.caller.uid()).expect("root may delegate");
+        site.cgroups = Some(cgroups);
+        Some(site)
+    }
+
+    fn of(caller: Caller) -> Site {
+        let folder = tempfile::Builder::new()
+            .prefix("airlock-test-")
+            .tempdir_in("/tmp")
+            .expect("a directory");
+        let site = Site {
+            cgroups: if caller.is_root() { cgroups() } else { None },
+            folder,
+            caller,
+            owner: if caller.is_root() { Caller::user() } else { caller },
+            leftovers: false,
+            policies: AtomicU32::new(0),
+        };
+        fs::set_permissions(site.path(""), fs::Permissions::from_mode(0o755)).expect("own directory");
+        for name in ["bin", "probe", "state"] {
+            fs::create_dir(site.path(name)).expect("own directory");
+        }
+        fs::set_permissions(site.path("state"), fs::Permissions::from_mode(0o700)).expect("own directory");
+        fs::copy(binary(), site.airlock()).expect("the airlock command: build it first, or set AIRLOCK_BIN");
+        fs::copy(concat!(env!("OUT_DIR"), "/probe"), site.path("probe/probe")).expect("the probe");
+        for name in ["", "bin", "probe", "state"] {
+            caller.own(&site.path(name));
+        }
+        site
+    }
+
+    /// A path in the site's directory, which is readable by all and writable by the caller.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The copy of the command under test that this site runs.
+    pub fn airlock(&self) -> PathBuf {
+        self.path("bin/airlock")
+    }
+
+    /// Who runs the commands.
+    pub fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    /// The site's cgroup parent, where its caller may make cgroups.
+    pub fn cgroups(&self) -> Option<&cgroup::Parent> {
+        self.cgroups.as_ref()
+    }
+
+    /// Whether the caller may set limits by cgroup.
+    pub fn limits(&self) -> bool {
+        self.cgroups.is_some()
+    }
+
+    /// Makes a directory of data: it belongs to an ordinary user, the caller where that is one.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir(&path).expect("own directory");
+        self.owner.own(&path);
+        path
+    }
+
+    /// Makes a file of data that all may read.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).expect("own file");
+        self.owner.own(&path);
+        path
+    }
+
+    /// Writes a policy: `base`, the probe at `/probe`, and these clauses.
+    pub fn policy(&self, clauses: &str) -> PathBuf {
+        let number = self.policies.fetch_add(1, Ordering::Relaxed);
+        let lowered = match (self.limits(), self.caller.is_root()) {
+            (true, true) => "",
+            (true, false) => "best_effort = [\"devices\"]\n",
+            (false, _) => "best_effort = [\"limits\", \"devices\"]\n",
+        };
+        let text = format!(
+            "version = 1\nname = \"test-{number}\"\nextends = \"base\"\n{lowered}\
+             {clauses}\n\n[[mount]]\nsource = \"{}\"\ntarget = \"/probe\"\nexec = true\n",
+            self.path("probe").display(),
+        );
+        self.file(&format!("test-{number}.toml"), text)
+    }
+
+    /// Prepares `airlock run`.
+    pub fn run(&self) -> Run<'_> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.run_reporting_to(&self.path(&format!("report-{number}.json")))
+    }
+
+    /// Prepares `airlock run` with its end report at this place.
+    pub fn run_reporting_to(&self, report: &Path) -> Run<'_> {
+        Run::new(self, report.to_owned())
+    }
+
+    /// Tries an action of the probe under `base` and these clauses.
+    #[track_caller]
+    pub fn inside<S: AsRef<OsStr>>(&self, clauses: &str, action: impl IntoIterator<Item = S>) -> Outcome {
+        self.run().policy(self.policy(clauses)).probe(action)
+    }
+
+    /// Tries an action of the probe as the caller, without Airlock.
+    #[track_caller]
+    pub fn outside<S: AsRef<OsStr>>(&self, action: impl IntoIterator<Item = S>) -> Outcome {
+        Outcome::of(&self.start_outside(action).end())
+    }
+
+    /// Starts an action of the probe as the caller, without Airlock.
+    pub fn start_outside<S: AsRef<OsStr>>(&self, action: impl IntoIterator<Item = S>) -> crate::Live {
+        let mut command = self.command(&self.path("probe/probe"));
+        command.args(action);
+        crate::run::start(command, Duration::from_secs(60))
+    }
+
+    /// `airlock WORDS`, as the caller, to its end.
+    #[track_caller]
+    pub fn airlock_with<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Ended {
+        let mut command = self.command(&self.airlock());
+        command.args(words);
+        crate::run::start(command, Duration::from_secs(60)).end()
+    }
+
+    /// Where the probe lies inside, under a policy of [`Site::policy`].
+    pub fn probe_inside() -> &'static str {
+        PROBE
+    }
+
+    /// Processes of this site's sandboxes and of its runs of the command.
+    pub fn processes(&self) -> std::collections::BTreeMap<i32, String> {
+        Census::processes_of(self)
+    }
+
+    /// Says that this test leaves something behind on purpose; it is cleared, not checked.
+    pub fn leaves_something(&mut self) {
+        self.leftovers = true;
+    }
+
+    /// A command as the caller, with a small environment.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("LANG", "C.UTF-8");
+        command
+            .env("XDG_RUNTIME_DIR", self.path("state"))
+            .env("HOME", self.path(""));
+        command.current_dir(self.path(""));
+        self.caller.become_by(&mut command);
+        command
+    }
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let clean = crate::within(Duration::from_secs(2), || {
+            self.processes().is_empty()
+                && self
+                    .cgroups
+                    .as_ref()
+                    .is_none_or(|parent| parent.children().is_empty())
+        });
+        let left = format!(
+            "{:?} {:?}",
+            self.processes(),
+            self.cgroups.as_ref().map(cgroup::Parent::children)
+        );
+        for pid in self.processes().into_keys() {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+        if !clean && !self.leftovers && !std::thread::panicking() {
+            panic!("the test's sandboxes left something behind: {left}");
+        }
+    }
+}
+
+/// The command under test.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("AIRLOCK_BIN") {
+        return path.into();
+    }
+    // Test executables lie in PROFILE/deps, the command in PROFILE.
+    let own = std::env::current_exe().expect("own path");
+    own.ancestors().nth(2).expect("a build directory").join("airlock")
+}
+
+/// A cgroup parent that no other site has; none where this process may not make one.
+fn cgroups() -> Option<cgroup::Parent> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    if !crate::is_root() {
+        return None;
+    }
+    let name = format!(
+        "airlock-test-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
+    match cgroup::Parent::new(&name) {
+        Ok(parent) => Some(parent),
+        Err(error) => {
+            eprintln!("no cgroups for this test: {error}");
+            None
+        }
+    }
+}

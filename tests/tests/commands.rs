@@ -1,0 +1,226 @@
+//! The commands beside `run`, and what `run` tells its caller.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a helper that fails fails its test"
+)]
+
+use std::time::Duration;
+
+use airlock_tests::{Report, Site, within};
+use serde_json::Value;
+
+const BUILT_IN: [&str; 7] = [
+    "base",
+    "candidate",
+    "grader",
+    "replay",
+    "research",
+    "scorer",
+    "strict",
+];
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn the_status_is_the_commands_own() {
+    let site = Site::new();
+    for status in [0, 1, 7, 124, 255] {
+        let ended = site
+            .run()
+            .policy(site.policy(""))
+            .end(["/bin/sh", "-c", &format!("exit {status}")]);
+        assert_eq!(ended.code, status, "{ended}");
+        assert_eq!(ended.report().number("exit_code"), u64::try_from(status).unwrap());
+    }
+}
+
+#[test]
+fn every_built_in_policy_runs_a_program() {
+    let site = Site::new();
+    for name in BUILT_IN {
+        let workspace = site.folder(&format!("workspace-{name}"));
+        let ended = site.run().built_in(name).workspace(&workspace).end(["/bin/true"]);
+        assert_eq!(ended.code, 0, "{name}: {ended}");
+        assert_eq!(ended.report().text("policy"), name);
+    }
+}
+
+#[test]
+fn the_default_policy_is_base() {
+    let site = Site::new();
+    let run = site.run();
+    let run = if site.limits() {
+        run
+    } else {
+        run.flag("--best-effort", "limits")
+    };
+    let run = if site.caller().is_root() {
+        run
+    } else {
+        run.flag("--best-effort", "devices")
+    };
+    assert_eq!(run.end(["/bin/true"]).succeeded().report().text("policy"), "base");
+}
+
+#[test]
+fn policies_are_listed_shown_and_checked() {
+    let site = Site::new();
+    let list = site.airlock_with(["policy", "list"]).succeeded().stdout;
+    for name in BUILT_IN {
+        assert!(list.contains(name), "{list}");
+        let shown = site.airlock_with(["policy", "show", name]).succeeded().stdout;
+        let copy = site.file(&format!("{name}.toml"), shown);
+        site.airlock_with([std::ffi::OsStr::new("policy"), "check".as_ref(), copy.as_ref()])
+            .succeeded();
+    }
+    let broken = site.file("broken.toml", "version = 1\n[limits]\nwall = \"soon\"\n");
+    let ended = site.airlock_with([std::ffi::OsStr::new("policy"), "check".as_ref(), broken.as_ref()]);
+    assert!(
+        ended.code != 0 && ended.stderr.contains("broken.toml:3"),
+        "{ended}"
+    );
+}
+
+#[test]
+fn schemas_are_json() {
+    let site = Site::new();
+    for words in [vec!["policy", "schema"], vec!["report-schema"]] {
+        let schema = json(&site.airlock_with(&words).succeeded().stdout);
+        assert!(schema["properties"].is_object(), "{words:?}");
+    }
+}
+
+/// Every field of a real report is in the published schema, and every required field is in the report.
+#[test]
+fn a_report_is_what_its_schema_says() {
+    let site = Site::new();
+    let schema = json(&site.airlock_with(["report-schema"]).succeeded().stdout);
+    let ended = site.run().policy(site.policy("")).end(["true"]).succeeded();
+    let report = json(&ended.report().to_string());
+    let described = schema["properties"].as_object().unwrap();
+    for field in report.as_object().unwrap().keys() {
+        assert!(described.contains_key(field), "`{field}` is not in the schema");
+    }
+    for field in schema["required"].as_array().unwrap() {
+        assert!(
+            report.get(field.as_str().unwrap()).is_some(),
+            "{field} is required"
+        );
+    }
+}
+
+#[test]
+fn a_plan_is_printed_without_being_done() {
+    let site = Site::new();
+    let text = site
+        .airlock_with(["plan", "base", "--", "true"])
+        .succeeded()
+        .stdout;
+    for word in ["seccomp", "landlock", "network", "mount"] {
+        assert!(text.contains(word), "no `{word}` in the plan: {text}");
+    }
+    let plan = json(
+        &site
+            .airlock_with(["plan", "base", "--json", "--", "true"])
+            .succeeded()
+            .stdout,
+    );
+    assert!(plan.is_object() || plan.is_array());
+}
+
+#[test]
+fn the_doctor_answers() {
+    let site = Site::new();
+    let said = site.airlock_with(["doctor"]);
+    assert!(
+        [0, 1].contains(&said.code) && said.stdout.lines().count() >= 10,
+        "{said}"
+    );
+    let found = json(&site.airlock_with(["doctor", "--json"]).stdout);
+    assert!(found.is_object() || found.is_array());
+}
+
+#[test]
+fn the_command_line_mounts() {
+    let site = Site::new();
+    let (one, two) = (site.folder("one"), site.folder("two"));
+    site.file("one/x", "hello");
+    let script = "cat /one/x && echo more > /two/y && ! echo no > /one/z";
+    site.run()
+        .policy(site.policy(""))
+        .flag("--mount", format!("{}:/one", one.display()))
+        .flag("--mount", format!("{}:/two:rw", two.display()))
+        .end(["/bin/sh", "-c", script])
+        .succeeded();
+    assert_eq!(std::fs::read_to_string(two.join("y")).unwrap(), "more\n");
+}
+
+#[test]
+fn a_detached_sandbox_lives_on() {
+    let site = Site::new();
+    let report = site.path("detached.json");
+    let run = site
+        .run_reporting_to(&report)
+        .policy(site.policy(""))
+        .with(|command| {
+            command.arg("--detach");
+        });
+    let ended = run.end(["/probe/probe", "rest", "1"]).succeeded();
+    assert!(ended.wall < Duration::from_millis(900), "it waited: {ended}");
+    assert!(!ended.stdout.trim().is_empty(), "it names the sandbox: {ended}");
+    assert!(
+        within(Duration::from_secs(5), || Report::read(&report).is_some()),
+        "no report came"
+    );
+    assert_eq!(Report::read(&report).unwrap().reason(), "exited");
+}
+
+/// A caller's own cgroup is where a sandbox goes unless told otherwise.
+#[test]
+fn the_default_parent_is_the_callers_own_cgroup() {
+    let Some(site) = Site::root() else {
+        airlock_tests::skip!("needs root")
+    };
+    let Some(parent) = site.cgroups() else {
+        airlock_tests::skip!("needs cgroups of its own")
+    };
+    if !parent
+        .folders()
+        .iter()
+        .any(|folder| folder.join("tasks").exists())
+    {
+        airlock_tests::skip!("a version 2 cgroup with processes may have no children with controllers");
+    }
+    let joins: Vec<String> = parent
+        .folders()
+        .iter()
+        .map(|folder| folder.join("cgroup.procs").display().to_string())
+        .collect();
+    let script = "for file in $JOIN; do echo $$ > $file; done; exec \"$@\"";
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell
+        .args(["-c", script, "sh"])
+        .arg(site.airlock())
+        .args(["run", "--policy"])
+        .arg(site.policy(""));
+    shell
+        .args(["--", "/probe/probe", "rest", "20"])
+        .env("JOIN", joins.join(" "));
+    shell.stdout(std::process::Stdio::null());
+    let mut child = shell.spawn().unwrap();
+    let inside = within(Duration::from_secs(5), || {
+        parent.children().iter().any(|folder| {
+            std::fs::read_to_string(folder.join("cgroup.procs")).is_ok_and(|text| !text.trim().is_empty())
+        })
+    });
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(child.id().cast_signed()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    child.wait().unwrap();
+    assert!(inside, "no sandbox below {}", parent.name());
+}

@@ -1,0 +1,200 @@
+//! Limits.
+
+use std::time::Duration;
+
+use airlock_tests::{Caller, Outcome, Site, skip};
+
+use crate::refused_then_done;
+
+/// A site whose caller may set limits by cgroup.
+macro_rules! limited_site {
+    () => {{
+        let site = Site::new();
+        if !site.limits() {
+            skip!("needs cgroups of its own");
+        }
+        site
+    }};
+}
+
+#[test]
+fn memory() {
+    let site = limited_site!();
+    let eat = |limit: &str| {
+        let policy = site.policy(&format!("[limits]\nmemory = \"{limit}\"\n"));
+        site.run()
+            .policy(policy)
+            .end([Site::probe_inside(), "eat", "134217728"])
+    };
+    let small = eat("64MiB");
+    assert_eq!((small.code, small.report().reason()), (137, "oom"), "{small}");
+    assert!(small.report().number("oom_kills") >= 1, "{}", small.report());
+    let large = eat("256MiB").succeeded();
+    assert_eq!(large.report().reason(), "exited");
+    let peak = large.report().number("memory_peak");
+    assert!((128 << 20..=256 << 20).contains(&peak), "{peak}");
+}
+
+/// What is in `/tmp` and `/dev/shm` counts as memory of the sandbox.
+#[test]
+fn memory_in_files() {
+    let site = limited_site!();
+    let fill = |limit: &str| {
+        let clauses = format!("[limits]\nmemory = \"{limit}\"\ntmp = \"512MiB\"\n");
+        site.run()
+            .policy(site.policy(&clauses))
+            .end([Site::probe_inside(), "fill", "/tmp/x", "134217728"])
+    };
+    assert_eq!(fill("64MiB").report().reason(), "oom");
+    fill("256MiB").succeeded();
+}
+
+#[test]
+fn pids() {
+    let site = limited_site!();
+    let action = ["children", "30"];
+    site.inside("[limits]\npids = 16\n", action).refused(&["EAGAIN"]);
+    site.inside("[limits]\npids = 64\n", action).done();
+}
+
+#[test]
+fn cpus() {
+    let site = limited_site!();
+    let spin = |cpus: &str| -> u64 {
+        site.inside(&format!("[limits]\ncpus = {cpus}\n"), ["spin", "2"])
+            .done()
+            .parse()
+            .unwrap()
+    };
+    let (slow, fast) = (spin("0.1"), spin("1.0"));
+    assert!(slow <= 400, "0.1 CPUs gave {slow} ms in 2 s");
+    assert!(fast >= 2 * slow, "1 CPU gave {fast} ms, 0.1 gave {slow} ms");
+}
+
+#[test]
+fn cpuset() {
+    let site = limited_site!();
+    let seen = |set: &str| {
+        let status = site
+            .inside(
+                &format!("[limits]\ncpuset = \"{set}\"\n"),
+                ["read", "/proc/self/status"],
+            )
+            .done();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+            .unwrap();
+        line.trim().to_owned()
+    };
+    assert_eq!(seen("0"), "0");
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
+        assert_eq!(seen("0-1"), "0-1");
+    }
+}
+
+#[test]
+fn tmp() {
+    refused_then_done(
+        "[limits]\ntmp = \"1MiB\"\n",
+        "[limits]\ntmp = \"16MiB\"\n",
+        &["fill", "/tmp/x", "4194304"],
+        &["ENOSPC"],
+    );
+}
+
+#[test]
+fn shm() {
+    refused_then_done(
+        "[limits]\nshm = \"1MiB\"\n",
+        "[limits]\nshm = \"16MiB\"\n",
+        &["fill", "/dev/shm/x", "4194304"],
+        &["ENOSPC"],
+    );
+}
+
+#[test]
+fn open_files() {
+    let action = ["open-many", "100"];
+    refused_then_done(
+        "[limits]\nnofile = 64\n",
+        "[limits]\nnofile = 256\n",
+        &action,
+        &["EMFILE"],
+    );
+}
+
+#[test]
+fn core_files() {
+    const RLIMIT_CORE: &str = "4";
+    let site = Site::new();
+    let seen = |clauses: &str| site.inside(clauses, ["limit", RLIMIT_CORE]).done();
+    assert_eq!(seen("[limits]\ncore = \"0B\"\n"), "0 0");
+    assert_eq!(seen(""), "0 0", "no core files unless asked for");
+}
+
+#[test]
+fn wall_clock() {
+    let site = Site::new();
+    let rest = |wall: &str| {
+        let policy = site.policy(&format!("[limits]\nwall = \"{wall}\"\n"));
+        site.run()
+            .policy(policy)
+            .end([Site::probe_inside(), "rest", "1.5"])
+    };
+    let short = rest("300ms");
+    assert_eq!(short.report().reason(), "wall-timeout", "{short}");
+    assert!(
+        short.code >= 128 && short.wall < Duration::from_millis(1400),
+        "{short}"
+    );
+    assert_eq!(rest("30s").succeeded().report().reason(), "exited");
+}
+
+#[test]
+fn the_command_line_sets_limits_too() {
+    let site = Site::new();
+    let run = site.run().policy(site.policy("")).flag("--wall", "300ms");
+    assert_eq!(run.end(["sleep", "20"]).report().reason(), "wall-timeout");
+}
+
+/// A limit that cannot be had is an error that names the remedy, unless the policy lowers it in words.
+#[test]
+fn a_limit_is_never_dropped_in_silence() {
+    let site = Site::user();
+    if site.caller() == Caller::Self_ {
+        skip!("the user who runs the tests may have been given cgroups");
+    }
+    let policy = site.file(
+        "strict.toml",
+        "version = 1\nname = \"strict-limits\"\nextends = \"base\"\nbest_effort = [\"devices\"]\n\
+         [limits]\nmemory = \"64MiB\"\n",
+    );
+    site.run()
+        .policy(&policy)
+        .end(["true"])
+        .refused(&["memory", "best-effort"]);
+    let lowered = site
+        .run()
+        .policy(&policy)
+        .flag("--best-effort", "limits")
+        .end(["true"])
+        .succeeded();
+    assert!(
+        lowered.report().lowered().contains("limits"),
+        "{}",
+        lowered.report()
+    );
+}
+
+#[test]
+fn a_refused_fork_is_seen_in_the_report() {
+    let site = limited_site!();
+    let policy = site.policy("[limits]\npids = 16\n");
+    let ended = site
+        .run()
+        .policy(policy)
+        .end([Site::probe_inside(), "children", "30"]);
+    assert_eq!(Outcome::of(&ended), Outcome::Refused("EAGAIN".into()));
+    assert!(ended.report().number("pids_peak") <= 16, "{}", ended.report());
+}
