@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ pub struct HostFacts {
     pub last_capability: u8,
     /// Landlock ABI of the kernel; 0: none.
     pub landlock_abi: u8,
+    /// Hard limit of open files, which only CAP_SYS_RESOURCE raises.
+    pub open_files: u64,
     /// Control group trees and the caller's place in them.
     pub cgroups: CgroupFacts,
     /// Ids that the sandbox may use.
@@ -111,6 +114,7 @@ impl HostFacts {
             groups: groups.into_iter().map(|group| group.as_raw()).filter(|group| *group != gid).collect(),
             last_capability: last_capability()?,
             landlock_abi: sys::landlock_abi(),
+            open_files: rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             cgroups: CgroupFacts::read()?,
             ids,
             sources: named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect(),

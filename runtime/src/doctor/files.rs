@@ -15,7 +15,7 @@ const STATE: Topic = Topic::needed("state-directory", "state directory");
 const POOL: Topic = Topic::new("id-pool", "id ranges");
 const SUBIDS: Topic = Topic::new("subordinate-ids", "subordinate ids");
 const GROUPS: Topic = Topic::new("groups", "supplementary groups");
-const OPEN_FILES: Topic = Topic::needed("open-files", "open files");
+const OPEN_FILES: Topic = Topic::new("open-files", "open files");
 
 /// `limits.nofile` of the policy `research`.
 const RESEARCH_OPEN_FILES: u64 = 65_536;
@@ -188,8 +188,8 @@ fn groups(root: bool, supplementary: &[u32]) -> Check {
 /// `hard`: the caller's hard limit; absent: none.
 fn open_files(hard: Option<u64>) -> Check {
     match hard {
-        Some(hard) if hard < RESEARCH_OPEN_FILES => OPEN_FILES.lacking(
-            format!("hard limit {hard}; `research` asks for {RESEARCH_OPEN_FILES}, and a sandbox cannot raise it"),
+        Some(hard) if hard < RESEARCH_OPEN_FILES => OPEN_FILES.advice(
+            format!("hard limit {hard}, below the {RESEARCH_OPEN_FILES} of `research`: sandboxes get the lower one"),
             format!(
                 "raise the session's hard limit (limits.conf(5), systemd's LimitNOFILE=), or set `limits.nofile` to \
                  {hard} or less in a policy that extends `research`"
@@ -268,8 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn a_low_hard_limit_stops_research() {
-        assert_eq!(open_files(Some(20_000)).status, Status::Lacking);
+    fn a_low_hard_limit_is_told_not_refused() {
+        assert_eq!(open_files(Some(20_000)).status, Status::Advice);
         assert_eq!(open_files(Some(RESEARCH_OPEN_FILES)).status, Status::Ok);
         assert_eq!(open_files(None).status, Status::Ok);
     }

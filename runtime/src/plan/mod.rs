@@ -276,7 +276,7 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
         seccomp: linux.seccomp().is_some(),
         hostname: spec.oci.hostname().clone(),
         resources: cgroup.is_some().then(|| linux.resources().clone()).flatten(),
-        limits: rlimits(process)?,
+        limits: rlimits(process, facts),
         cgroup,
     };
     let wall_ms = spec.airlock.wall_ms;
@@ -302,7 +302,7 @@ fn finish(
     if let Some(name) = spec.oci.hostname() {
         child.push(step("identity.hostname", Action::Hostname { name: name.clone() }));
     }
-    child.push(step("limits", Action::Limits { limits: rlimits(process)? }));
+    child.push(step("limits", Action::Limits { limits: rlimits(process, facts) }));
     child.push(step("capabilities.keep", Action::DropBounding {
         keep: identity.capabilities.clone(),
         last: facts.last_capability,
@@ -448,11 +448,15 @@ fn payload(process: &oci_spec::runtime::Process) -> Result<Payload, PlanError> {
     Ok(Payload { args, env })
 }
 
-fn rlimits(process: &oci_spec::runtime::Process) -> Result<Vec<Limit>, PlanError> {
-    let limits = process.rlimits().iter().flatten();
-    Ok(limits
-        .map(|limit| Limit { resource: options::rlimit_number(limit.typ()), soft: limit.soft(), hard: limit.hard() })
-        .collect())
+/// The resource limits. The caller's own limit of open files stays in force where the policy's is higher:
+/// the tighter of the two confines, and raising it would need CAP_SYS_RESOURCE.
+fn rlimits(process: &oci_spec::runtime::Process, facts: &HostFacts) -> Vec<Limit> {
+    let limit = |limit: &oci_spec::runtime::PosixRlimit| {
+        let resource = options::rlimit_number(limit.typ());
+        let most = if resource == libc::RLIMIT_NOFILE { facts.open_files } else { u64::MAX };
+        Limit { resource, soft: limit.soft().min(most), hard: limit.hard().min(most) }
+    };
+    process.rlimits().iter().flatten().map(limit).collect()
 }
 
 fn step(clause: impl Into<String>, action: Action) -> Step {
