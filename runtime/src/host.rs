@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::fs::Access;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ pub struct HostFacts {
 /// What a path of the host is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFacts {
-    /// Its type, links followed; `None`: it is not there or may not be looked at, `error` says which.
+    /// Its type, links followed; `None`: it is not there or may not be read, `error` says which.
     pub kind: Option<FileKind>,
     /// Why `kind` is unknown.
     pub error: Option<String>,
@@ -126,7 +127,12 @@ impl SourceFacts {
     /// Looks at `path`, following links.
     pub fn read(path: &Path) -> SourceFacts {
         let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        match fs::metadata(path) {
+        let looked_at = fs::metadata(path).and_then(|metadata| {
+            let wanted = if metadata.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
+            rustix::fs::access(path, wanted)?;
+            Ok(metadata)
+        });
+        match looked_at {
             Ok(metadata) => SourceFacts {
                 kind: file_kind(metadata.file_type()),
                 error: None,

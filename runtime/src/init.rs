@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{DumpableBehavior, Pid, WaitOptions, WaitStatus, set_dumpable_behavior, wait};
@@ -152,11 +152,7 @@ fn prepare(pass: Vec<(OwnedFd, i32)>, terminal: Option<OwnedFd>) -> io::Result<(
         .collect::<io::Result<_>>()?;
     moved.iter().try_for_each(|(fd, number)| duplicate(fd, *number))?;
 
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    for signal in Signal::iterator().filter(|signal| !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP)) {
-        // SAFETY: the default disposition runs no code of ours.
-        unsafe { sigaction(signal, &default) }?;
-    }
+    sys::reset_signals()?;
     Ok(SigSet::empty().thread_set_mask()?)
 }
 
@@ -215,7 +211,12 @@ fn release_streams() -> io::Result<()> {
             let null = OwnedFd::from(null);
             (0..3).try_for_each(|stream| duplicate(&null, stream))
         }
-        // SAFETY: nothing of init owns the standard streams.
-        Err(_) => unsafe { sys::close_range(0, 2) },
+        Err(_) => {
+            for stream in 0..3 {
+                // SAFETY: nothing of init owns the standard streams; closing a closed one does no harm.
+                unsafe { libc::close(stream) };
+            }
+            Ok(())
+        }
     }
 }

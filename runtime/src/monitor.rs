@@ -238,7 +238,7 @@ impl Sandbox {
         let failed = ending.code != Some(0);
         let reason = if ending.timed_out {
             Reason::WallTimeout
-        } else if failed && stats.oom_kills.is_some_and(|kills| kills > 0) && killed(ending) {
+        } else if failed && stats.oom_kills.is_some_and(|kills| kills > 0) {
             Reason::Oom
         } else if failed && stats.pids_max_events.is_some_and(|refused| refused > 0) {
             Reason::PidsLimitHit
@@ -272,11 +272,6 @@ impl Sandbox {
             left_behind,
         }
     }
-}
-
-/// The command itself was killed, or a shell reports that its last command was.
-fn killed(ending: Ending) -> bool {
-    ending.signal == Some(libc::SIGKILL) || ending.code == Some(128 + libc::SIGKILL)
 }
 
 fn timespec(duration: Duration) -> Timespec {

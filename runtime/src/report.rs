@@ -79,7 +79,7 @@ pub enum Reason {
     Exited,
     /// A signal ended the command.
     Signalled,
-    /// The command was killed for want of memory.
+    /// The command failed, and the kernel had killed one of its processes for want of memory.
     Oom,
     /// The wall-clock limit was reached.
     WallTimeout,

@@ -320,7 +320,8 @@ fn remove_cgroup(record: &CgroupRecord) -> Result<(), String> {
     let facts = CgroupFacts::read().map_err(|error| error.to_string())?;
     let group = Cgroup::open(record, &facts).map_err(|error| error.to_string())?;
     let timeout: Duration = END_TIMEOUT;
-    group.kill(timeout).and_then(|()| group.remove(timeout)).map_err(|error| error.to_string())
+    let removed = group.remove(Duration::ZERO).or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
+    removed.map_err(|error| error.to_string())
 }
 
 fn write_lost_report(record: &Record) {

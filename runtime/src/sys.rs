@@ -133,16 +133,44 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
 }
 
-/// Closes the descriptors `first..=last`.
+/// Closes every descriptor but the standard streams and those of `keep`.
 ///
 /// # Safety
-/// No live `OwnedFd` or other owner may hold a descriptor of that range.
-pub(crate) unsafe fn close_range(first: u32, last: u32) -> io::Result<()> {
-    if first > last {
-        return Ok(());
+/// No owner of any other descriptor may be used or dropped afterwards.
+pub(crate) unsafe fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
+    let mut keep: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
+    keep.sort_unstable();
+    let mut first = 3;
+    for kept in keep.into_iter().chain([u32::MAX]) {
+        if first < kept {
+            let last = if kept == u32::MAX { kept } else { kept - 1 };
+            // SAFETY: the caller vouches that nobody uses these descriptors.
+            check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })?;
+        }
+        first = kept.saturating_add(1);
     }
-    // SAFETY: the caller vouches that nobody owns these descriptors.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })
+    Ok(())
+}
+
+/// Gives every signal its default disposition. glibc's sigaction hides the two signals that it uses itself,
+/// so the call is made directly.
+pub(crate) fn reset_signals() -> io::Result<()> {
+    #[repr(C)]
+    struct KernelSigaction {
+        handler: usize,
+        flags: libc::c_ulong,
+        restorer: usize,
+        mask: u64,
+    }
+    let default = KernelSigaction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+    for signal in (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
+        // SAFETY: `default` is the kernel's sigaction of x86-64 with its 8-byte mask; no handler is installed.
+        let result = unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, std::ptr::null::<u8>(), size_of::<u64>())
+        };
+        check(result)?;
+    }
+    Ok(())
 }
 
 /// Replaces the session keyring by a new, anonymous one (keyctl(2) KEYCTL_JOIN_SESSION_KEYRING).

@@ -76,10 +76,11 @@ fn tell(end: &EndReport) {
 
 /// A report that cannot be written is better known before the work than after it.
 fn check_report_place(path: &Path) -> Result<()> {
+    let option = || format!("--report {}", output::escape(&path.display().to_string()));
     let directory = path.parent().unwrap_or(Path::new("/"));
-    let metadata = std::fs::metadata(directory).with_context(|| format!("--report: {}", directory.display()))?;
-    anyhow::ensure!(metadata.is_dir(), "--report: {} is not a directory", directory.display());
-    anyhow::ensure!(!path.is_dir(), "--report: {} is a directory; name a file", path.display());
+    let metadata = std::fs::metadata(directory).with_context(|| format!("{}: its directory", option()))?;
+    anyhow::ensure!(metadata.is_dir(), "{}: its parent is not a directory", option());
+    anyhow::ensure!(!path.is_dir(), "{}: is a directory; name a file", option());
     Ok(())
 }
 

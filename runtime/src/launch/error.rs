@@ -138,6 +138,10 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
             "this host forbids user namespaces to ordinary users: see sysctl kernel.unprivileged_userns_clone and \
              kernel.apparmor_restrict_unprivileged_userns (an AppArmor profile with `userns,` for airlock lifts the latter)",
         ),
+        (Action::CloneInit { .. }, libc::EACCES) => Some(
+            "the kernel starts a process only in a control group that shares a group of yours with the one you are in: \
+             start airlock inside the delegated group (`systemd-run --user --scope -p Delegate=yes airlock ...`)",
+        ),
         (Action::CloneInit { .. }, libc::ENOSPC | libc::EUSERS) => {
             Some("no more namespaces may be made: raise sysctl user.max_user_namespaces (and user.max_*_namespaces)")
         }

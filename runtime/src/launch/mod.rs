@@ -115,35 +115,48 @@ fn build(plan: Plan, mut parts: Parts, pass: Vec<(OwnedFd, i32)>) -> Result<Sand
         own_filter,
     });
     let mut mounts = Mounts::default();
-    for step in &plan.host {
-        let result = perform(step, &plan, &mut parts, &mut mounts, &channel, &mut inherited);
-        if let Err(error) = result {
-            // If init failed first, its reason is the one to tell.
-            return Err(init_failure(&plan, &parts, &channel).unwrap_or(error));
-        }
-    }
-    if !plan.host.iter().any(|step| matches!(step.action, Action::HandOver { .. })) {
-        let none = Step { clause: "limits".into(), action: Action::HandOver { mounts: Vec::new() } };
-        perform(&none, &plan, &mut parts, &mut mounts, &channel, &mut inherited)?;
-    }
+    // Modes are stated in full; init sets the payload's umask.
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    let built = host_side(&plan, &mut parts, &mut mounts, &channel, &mut inherited);
+    rustix::process::umask(umask);
+    built?;
     drop(mounts);
-    let mut terminal = None;
-    let probes = loop {
-        let received = channel.receive::<FromInit>().map_err(|source| LaunchError::Call { what: "waiting for init", source })?;
-        match received {
-            Some((FromInit::Terminal, mut fds)) => terminal = fds.pop(),
-            Some((FromInit::Ready(probes), _)) => break probes,
-            Some((FromInit::Failed(failure), _)) => return Err(LaunchError::child(&plan, failure)),
-            Some((other, _)) => {
-                let source = io::Error::other(format!("unexpected message {other:?}"));
-                return Err(LaunchError::Call { what: "waiting for init", source });
-            }
-            None => return Err(LaunchError::InitLost),
-        }
-    };
+    let (probes, terminal) = child_side(&plan, &channel)?;
     let pid = parts.init.as_ref().map_or(0, |init| init.pid);
     let evidence = verify::verify(pid, &plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
     Ok(Sandbox { plan, evidence, channel, terminal, parts })
+}
+
+fn host_side(
+    plan: &Plan,
+    parts: &mut Parts,
+    mounts: &mut Mounts,
+    channel: &Channel,
+    inherited: &mut Option<child::Inherited>,
+) -> Result<(), LaunchError> {
+    for step in &plan.host {
+        let result = perform(step, plan, parts, mounts, channel, inherited);
+        if let Err(error) = result {
+            // If init failed first, its reason is the one to tell.
+            return Err(init_failure(plan, parts, channel).unwrap_or(error));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until init has done its steps; the payload's terminal comes before that.
+fn child_side(plan: &Plan, channel: &Channel) -> Result<(Vec<Probe>, Option<OwnedFd>), LaunchError> {
+    let waiting = |source| LaunchError::Call { what: "waiting for init", source };
+    let mut terminal = None;
+    loop {
+        match channel.receive::<FromInit>().map_err(waiting)? {
+            Some((FromInit::Terminal, mut fds)) => terminal = fds.pop(),
+            Some((FromInit::Ready(probes), _)) => return Ok((probes, terminal)),
+            Some((FromInit::Failed(failure), _)) => return Err(LaunchError::child(plan, failure)),
+            Some((other, _)) => return Err(waiting(io::Error::other(format!("unexpected message {other:?}")))),
+            None => return Err(LaunchError::InitLost),
+        }
+    }
 }
 
 fn perform(
@@ -157,17 +170,20 @@ fn perform(
     let at = |source| LaunchError::host(step, source);
     let cgroup_at = |source| LaunchError::Cgroup { step: step.to_string(), source };
     match &step.action {
-        Action::CreateCgroup { target, resources } => {
+        Action::CreateCgroup { target } => {
             if let Some(state) = &mut parts.state {
                 state.record_cgroup(target.record())?;
             }
-            let group = Cgroup::create(target).map_err(cgroup_at)?;
+            parts.cgroup = Some(Cgroup::begin(target).map_err(cgroup_at)?);
+            Ok(())
+        }
+        Action::LimitCgroup { target, resources } => {
+            let group = parts.cgroup.as_mut().ok_or_else(|| at(io::Error::other("there is no control group")))?;
+            group.complete(target).map_err(cgroup_at)?;
             if let Some(state) = &mut parts.state {
                 state.record_cgroup(group.record())?;
             }
-            let limited = group.limit(resources).map_err(cgroup_at);
-            parts.cgroup = Some(group);
-            limited
+            group.limit(resources).map_err(cgroup_at)
         }
         Action::FilterDevices { filter } => match &mut parts.cgroup {
             Some(group) => group.filter_devices(filter).map_err(cgroup_at),
@@ -278,7 +294,8 @@ impl Parts {
         }
         let mut emptied = true;
         if let Some(group) = self.cgroup.take() {
-            let ended = group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT));
+            // After init's end the group is empty as a rule; killing costs only where it is not.
+            let ended = group.remove(Duration::ZERO).or_else(|_| group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT)));
             emptied = ended.is_ok();
             note(ended.map_err(|source| LaunchError::Cgroup { step: "removing the control group".into(), source }));
         }

@@ -179,8 +179,18 @@ impl Compiler<'_> {
         let entry = if file { Entry::File { mode: 0o644, content: String::new() } } else { Entry::Dir { mode: 0o755 } };
         self.mount_point(&clause, target, entry)?;
         self.layout.attach.push(step(&clause, Action::Attach { mount: id, target: target.clone() }));
-        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags: options.flags });
+        let mut flags = options.flags;
+        flags.read_only &= !self.is_overlaid(&clause, mount);
+        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags });
         Ok(())
+    }
+
+    /// Parts of the host's tree lie under an overlay where the root is writable.
+    fn is_overlaid(&self, clause: &str, mount: &Mount) -> bool {
+        let source = mount.source().as_ref().and_then(|source| self.facts.sources.get(source));
+        clause.starts_with("root")
+            && self.spec.airlock.writable != Writable::None
+            && source.is_some_and(|source| source.kind == Some(FileKind::Directory))
     }
 
     fn bind(&mut self, clause: &str, source: &Path, flags: MountFlags) -> Result<(MountId, FileKind), PlanError> {

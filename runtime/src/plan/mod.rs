@@ -222,7 +222,10 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
     let mut host = Vec::new();
     let mut child = Vec::new();
 
-    let cgroup = cgroup_steps(spec, facts, placement, &mut host, &mut lowered)?;
+    let (cgroup, cgroup_later) = cgroup_steps(spec, facts, placement, &mut lowered)?;
+    if let Some(target) = &cgroup {
+        host.push(step("limits", Action::CreateCgroup { target: target.clone() }));
+    }
     let namespaces = namespaces(spec, cgroup.is_some())?;
     let early = |namespace: &Namespace| !matches!(namespace, Namespace::Network | Namespace::Cgroup);
     host.push(step("identity", Action::CloneInit {
@@ -233,6 +236,8 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
         deny_setgroups: identity.deny_setgroups,
         helper: identity.helper,
     }));
+
+    host.extend(cgroup_later);
 
     if identity.root {
         child.push(step("identity.user", Action::BecomeRoot));
@@ -252,7 +257,8 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
         child.push(step("root", Action::Receive { mounts: layout.handed_over.clone() }));
     } else {
         child.append(&mut layout.build);
-        child.push(step("root", Action::Receive { mounts: Vec::new() }));
+        host.push(step("limits", Action::HandOver { mounts: Vec::new() }));
+        child.push(step("limits", Action::Receive { mounts: Vec::new() }));
     }
     if namespaces.contains(&Namespace::Cgroup) {
         child.push(step("limits", Action::Unshare { namespaces: vec![Namespace::Cgroup] }));
@@ -348,15 +354,15 @@ fn landlock_step(
     Ok(Some(step("landlock", Action::Landlock { abi: facts.landlock_abi, rules })))
 }
 
+/// Where the control group goes, and the steps that wait until init has been cloned.
 fn cgroup_steps(
     spec: &Spec,
     facts: &HostFacts,
     placement: &Placement,
-    host: &mut Vec<Step>,
     lowered: &mut Vec<Lowered>,
-) -> Result<Option<CgroupTarget>, PlanError> {
+) -> Result<(Option<CgroupTarget>, Vec<Step>), PlanError> {
     let linux = spec.oci.linux().as_ref();
-    let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) else { return Ok(None) };
+    let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) else { return Ok((None, Vec::new())) };
     let mut needs = Needs::new(resources, &spec.airlock.best_effort)?;
     if needs.devices && !facts.root {
         needs.devices = false;
@@ -368,17 +374,15 @@ fn cgroup_steps(
     let target = CgroupTarget::new(&facts.cgroups, placement.cgroup_parent.as_ref(), &placement.id, &needs)?;
     lowered.extend(target.lowered.iter().map(|what| Lowered { clause: "limits".into(), what: what.clone() }));
     if target.trees.is_empty() {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
-    host.push(step("limits", Action::CreateCgroup {
-        target: target.clone(),
-        resources: Box::new(resources.clone()),
-    }));
+    let limit = Action::LimitCgroup { target: target.clone(), resources: Box::new(resources.clone()) };
+    let mut later = vec![step("limits", limit)];
     if needs.devices {
         let rules = resources.devices().as_deref().unwrap_or_default();
-        host.push(step("devices", Action::FilterDevices { filter: DeviceFilter::from_oci(rules)? }));
+        later.push(step("devices", Action::FilterDevices { filter: DeviceFilter::from_oci(rules)? }));
     }
-    Ok(Some(target))
+    Ok((Some(target), later))
 }
 
 fn namespaces(spec: &Spec, cgroup: bool) -> Result<Vec<Namespace>, PlanError> {
