@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::Access;
+use rustix::fs::{Access, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,9 @@ pub struct HostFacts {
     pub ids: HostIds,
     /// The host paths that the spec names: sources of bind mounts, the root, the kept upper directory.
     pub sources: BTreeMap<PathBuf, SourceFacts>,
+    /// Mount targets that lead through a link or a non-directory of a root that is a directory, and what is
+    /// there.
+    pub crooked_targets: BTreeMap<PathBuf, String>,
 }
 
 /// What a path of the host is.
@@ -119,6 +123,7 @@ impl HostFacts {
             cgroups: CgroupFacts::read()?,
             ids,
             sources: named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect(),
+            crooked_targets: crooked_targets(spec),
         })
     }
 }
@@ -199,6 +204,27 @@ fn named_paths(spec: &Spec) -> impl Iterator<Item = &Path> {
         Writable::None | Writable::Tmpfs { .. } => None,
     };
     binds.chain(root).chain(upper)
+}
+
+/// Looks up each mount target below a root that is a directory. Whatever becomes of that directory later, the
+/// sandbox's own mount points cover it; this is for the error, not for safety.
+fn crooked_targets(spec: &Spec) -> BTreeMap<PathBuf, String> {
+    let RootKind::Dir(path) = &spec.airlock.root else { return BTreeMap::new() };
+    let Ok(root) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+        return BTreeMap::new();
+    };
+    let crooked = |target: &Path| {
+        let inner = target.strip_prefix("/").unwrap_or(target);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(&root, inner, flags, Mode::empty(), resolve) {
+            Err(Errno::LOOP) => Some("leads through a symbolic link of the root; name the real path"),
+            Err(Errno::NOTDIR) => Some("lies below a file of the root"),
+            Ok(_) | Err(_) => None,
+        }
+    };
+    let targets = spec.oci.mounts().iter().flatten().map(|mount| mount.destination());
+    targets.filter_map(|target| Some((target.clone(), crooked(target)?.to_string()))).collect()
 }
 
 fn file_kind(kind: fs::FileType) -> Option<FileKind> {

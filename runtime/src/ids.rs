@@ -137,6 +137,23 @@ impl RangeLock {
         Err(IdError::Exhausted)
     }
 
+    /// Removes the lock files of ranges whose last user is gone; `sweep` as for [`RangeLock::take`].
+    pub fn sweep_pool(pool: &Path, mut sweep: impl FnMut(&str) -> bool) -> Result<(), IdError> {
+        let entries = match fs::read_dir(pool) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(|source| IdError::Pool { step: "reading", path: pool.into(), source })?,
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            // A file that is locked, or gone by now, has or had its own user.
+            let Ok(mut file) = File::open(&path) else { continue };
+            let mut last_user = String::new();
+            if file.try_lock().is_ok() && file.read_to_string(&mut last_user).is_ok() && sweep(&last_user) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(())
+    }
+
     /// The lock's file, for the sandbox's init to hold too.
     pub fn file(&self) -> &File {
         &self.file

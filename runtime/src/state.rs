@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Cgroup, CgroupFacts, CgroupRecord};
+use crate::ids::RangeLock;
 use crate::launch::END_TIMEOUT;
 use crate::report::{EndReport, Reason};
 use crate::spec::Spec;
@@ -80,6 +81,9 @@ pub enum StateError {
         /// Its mode.
         mode: u32,
     },
+    /// The id pool cannot be swept.
+    #[error(transparent)]
+    Ids(#[from] crate::ids::IdError),
     /// There is no such sandbox.
     #[error("state: no sandbox of this name runs (see `airlock list`)")]
     Unknown,
@@ -224,6 +228,7 @@ impl Sandboxes {
                 Err(why) => swept.left.push((id, why)),
             }
         }
+        RangeLock::sweep_pool(&self.id_pool(), |id| id.is_empty() || self.sweep_by_id(id))?;
         Ok(swept)
     }
 

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use oci_spec::runtime::Mount;
 
-use super::identity::{Identity, KEPT_ROOT};
+use super::identity::{Identity, KEPT_START};
 use super::options::Options;
 use super::{
     Access, Action, Entry, ExpectedMount, LandlockRule, MountFlags, MountId, Owner, PlanError, Step, relative,
@@ -134,6 +134,9 @@ impl Compiler<'_> {
     fn mount(&mut self, mount: &Mount) -> Result<(), PlanError> {
         let target = mount.destination();
         let clause = self.clause(target);
+        if let Some(why) = self.facts.crooked_targets.get(target) {
+            return Err(target_error(&clause, target, why));
+        }
         let options = Options::parse(mount)
             .map_err(|source| PlanError::Option { clause: clause.clone(), source })?;
         let mut file = false;
@@ -565,13 +568,18 @@ fn whole_range(root: Owner) -> IdMaps {
     IdMaps { uids: range(root.uid), gids: range(root.gid) }
 }
 
-/// Ids of an upper directory that is kept: its owner is the payload, one reserved id is the sandbox's root.
+/// Ids of an upper directory that is kept: its owner is the payload, a reserved range on disk is all others,
+/// the same at every run.
 fn kept_upper(facts: &SourceFacts, identity: &Identity) -> IdMaps {
-    let map = |owner, payload, root| {
-        if payload == root { vec![one(owner, payload)] } else { vec![one(owner, payload), one(KEPT_ROOT, root)] }
+    let map = |inside: u32, owner, root| {
+        let others = |inside, count| IdMapping { inside: KEPT_START + inside, outside: root + inside, count };
+        let lines = [others(0, inside), one(owner, root + inside), others(inside + 1, RANGE_LEN - 1 - inside)];
+        lines.into_iter().filter(|line| line.count > 0).collect()
     };
-    let (uid, gid) = identity.host_ids;
-    IdMaps { uids: map(facts.uid, uid, identity.root_owner.uid), gids: map(facts.gid, gid, identity.root_owner.gid) }
+    IdMaps {
+        uids: map(identity.uid, facts.uid, identity.root_owner.uid),
+        gids: map(identity.gid, facts.gid, identity.root_owner.gid),
+    }
 }
 
 fn unreachable_source<T>(clause: &str, path: &Path, facts: &SourceFacts) -> Result<T, PlanError> {
