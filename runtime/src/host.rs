@@ -215,7 +215,7 @@ fn crooked_targets(spec: &Spec) -> BTreeMap<PathBuf, String> {
     };
     let crooked = |target: &Path| {
         let inner = target.strip_prefix("/").unwrap_or(target);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(&root, inner, flags, Mode::empty(), resolve) {
             Err(Errno::LOOP) => Some("leads through a symbolic link of the root; name the real path"),
