@@ -28,7 +28,7 @@ use crate::seccomp::own;
 use crate::spec::{IdMode, Spec};
 use crate::state::{Sandboxes, State};
 use crate::sys::{self, Cloned};
-use crate::verify;
+use crate::verify::Verification;
 
 /// How long the kernel gets to take a killed sandbox away.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -120,10 +120,11 @@ fn build(plan: Plan, mut parts: Parts, pass: Vec<(OwnedFd, i32)>) -> Result<Sand
     let built = host_side(&plan, &mut parts, &mut mounts, &channel, &mut inherited);
     rustix::process::umask(umask);
     built?;
+    let pid = parts.init.as_ref().map_or(0, |init| init.pid);
+    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref());
     drop(mounts);
     let (probes, terminal) = child_side(&plan, &channel)?;
-    let pid = parts.init.as_ref().map_or(0, |init| init.pid);
-    let evidence = verify::verify(pid, &plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
+    let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
     Ok(Sandbox { plan, evidence, channel, terminal, parts })
 }
 
