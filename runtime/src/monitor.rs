@@ -120,7 +120,10 @@ fn watch_over(
     let result = Sandbox::launch(spec, options).and_then(|sandbox| {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(call("reading signals"))?;
-        sandbox.wait(spec, &signals, released)
+        let end = sandbox.wait(spec, &signals, released);
+        // One that came too late to be forwarded must not end the monitor before its report is written.
+        while let Ok(Some(_)) = signals.read_signal() {}
+        end
     });
     mask_before.thread_set_mask().map_err(call("restoring signals"))?;
     result
