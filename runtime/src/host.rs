@@ -189,6 +189,9 @@ impl Walk {
         rest.pop();
         let mut links = 0;
         while let Some(part) = rest.pop() {
+            if part != "/" && !walk.metadata.is_dir() {
+                return Err(Errno::NOTDIR.into());
+            }
             if part == "/" || part == ".." {
                 if part == "/" {
                     walk.resolved = PathBuf::from("/");
@@ -199,9 +202,6 @@ impl Walk {
                 }
                 walk.metadata = fs::symlink_metadata(&walk.resolved)?;
                 continue;
-            }
-            if !walk.metadata.is_dir() {
-                return Err(Errno::NOTDIR.into());
             }
             walk.resolved.push(part);
             walk.metadata = fs::symlink_metadata(&walk.resolved)?;
