@@ -1,6 +1,7 @@
 //! What the plan needs to know of this host: plain data, read once before planning.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -60,6 +61,8 @@ pub struct SourceFacts {
     pub gid: u32,
     /// The path with all links followed.
     pub resolved: PathBuf,
+    /// A link on the way that belongs to neither root nor the caller: whoever made it chose what is mounted.
+    pub foreign_link: Option<PathBuf>,
     /// Somewhere at or above it stands a directory that only its owner can enter.
     pub private: bool,
 }
@@ -144,6 +147,7 @@ impl SourceFacts {
                 uid: metadata.uid(),
                 gid: metadata.gid(),
                 private: is_private(&resolved),
+                foreign_link: foreign_link(path),
                 resolved,
             },
             Err(error) => SourceFacts {
@@ -152,6 +156,7 @@ impl SourceFacts {
                 uid: 0,
                 gid: 0,
                 private: false,
+                foreign_link: None,
                 resolved,
             },
         }
@@ -240,8 +245,61 @@ fn file_kind(kind: fs::FileType) -> Option<FileKind> {
     .find_map(|(is, kind)| is.then_some(kind))
 }
 
+/// The first link on the way to `path` that somebody else than root or the caller made. A link in a workspace
+/// that an earlier sandbox wrote to could point anywhere.
+fn foreign_link(path: &Path) -> Option<PathBuf> {
+    let own = rustix::process::geteuid().as_raw();
+    let parts = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|part| part.as_os_str().to_os_string()).collect()
+    };
+    let mut rest = parts(&std::path::absolute(path).ok()?);
+    let mut here = PathBuf::from("/");
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            here.pop();
+            continue;
+        }
+        here.push(part);
+        let metadata = fs::symlink_metadata(&here).ok()?;
+        if metadata.is_symlink() {
+            // The kernel gives up after 40 links; `resolved` has failed before this loop could go on forever.
+            if ![0, own].contains(&metadata.uid()) {
+                return Some(here);
+            }
+            rest.extend(parts(&fs::read_link(&here).ok()?));
+            here.pop();
+        }
+    }
+    None
+}
+
 /// Nobody but the owner of some directory at or above `path` gets to it.
 fn is_private(path: &Path) -> bool {
     path.ancestors()
         .any(|directory| fs::metadata(directory).is_ok_and(|m| m.is_dir() && m.mode() & 0o011 == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_link_of_somebody_else_is_found_behind_links_of_ones_own() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("real/data")).unwrap();
+        symlink("real", path("own")).unwrap();
+        symlink("../own", path("real/foreign")).unwrap();
+        symlink(path("real/foreign/data"), path("entry")).unwrap();
+        assert_eq!(foreign_link(&path("own/data")), None);
+        assert_eq!(foreign_link(&path("entry")), None);
+        lchown(path("real/foreign"), Some(4242), Some(4242)).unwrap();
+        assert_eq!(foreign_link(&path("entry")), Some(path("real/foreign")));
+        assert_eq!(foreign_link(&path("own/data")), None);
+    }
 }

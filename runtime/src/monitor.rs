@@ -120,7 +120,10 @@ fn watch_over(
     let result = Sandbox::launch(spec, options).and_then(|sandbox| {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(call("reading signals"))?;
-        sandbox.wait(spec, &signals, released)
+        let end = sandbox.wait(spec, &signals, released);
+        // One that came too late to be forwarded must not end the monitor before its report is written.
+        while let Ok(Some(_)) = signals.read_signal() {}
+        end
     });
     mask_before.thread_set_mask().map_err(call("restoring signals"))?;
     result
@@ -142,19 +145,21 @@ impl Sandbox {
             .send(&ToInit::Release, &[])
             .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
         released(&self.plan.id);
+        let spec_digest = spec.digest().unwrap_or_default();
         let ending = self.watch(started, signals, raw.as_ref())?;
         let wall = started.elapsed();
         if let Some(master) = &self.terminal {
             drain(master);
         }
         drop(raw);
-        let init_ended = self.parts.init.take().map_or(Ok(()), |init| init.end());
+        // Init is about to exit by itself; its counters are complete but for its own last moments.
         let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
         let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
+        let init_ended = self.parts.init.take().map_or(Ok(()), |init| init.end());
         let left = init_ended.map_err(|error| error.to_string()).and_then(|()| {
             self.parts.take_away().map_err(|error| error.to_string())
         });
-        Ok(self.report(spec, ending, wall, stats.unwrap_or_default(), left.err()))
+        Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
 
     fn watch(&self, started: Instant, signals: &SignalFd, raw: Option<&Raw>) -> Result<Ending, LaunchError> {
@@ -225,6 +230,7 @@ impl Sandbox {
     fn report(
         self,
         spec: &Spec,
+        spec_digest: String,
         ending: Ending,
         wall: Duration,
         stats: CgroupStats,
@@ -253,7 +259,7 @@ impl Sandbox {
             id: self.plan.id.clone(),
             policy: spec.airlock.policy.clone(),
             policy_digest: spec.airlock.policy_digest.clone(),
-            spec_digest: spec.digest().unwrap_or_default(),
+            spec_digest,
             reason,
             exit_code: ending.code,
             signal: ending.signal,

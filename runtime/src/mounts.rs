@@ -96,18 +96,17 @@ fn finish(context: &OwnedFd, attributes: MountAttrFlags) -> io::Result<OwnedFd> 
 
 /// A clone of a path of the host, detached, private, with the given flags.
 ///
-/// The path is resolved once; what was found must be of the planned kind.
+/// No component may be a link, and what is found must be of the planned kind.
 pub(crate) fn clone_tree(
     source: &Path,
     kind: FileKind,
     flags: MountFlags,
     map: Option<&Idmap>,
 ) -> io::Result<OwnedFd> {
-    let tree = open_tree(
-        CWD,
-        source,
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE,
-    )?;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let place = rustix::fs::openat2(CWD, source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(&place, "", clone | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)?;
     let found = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
     let wanted = match kind {
         FileKind::Directory => FileType::Directory,

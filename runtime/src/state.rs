@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroups::{Cgroup, CgroupFacts, CgroupRecord};
 use crate::ids::RangeLock;
 use crate::launch::END_TIMEOUT;
-use crate::report::{EndReport, Reason};
+use crate::report::{EndReport, Reason, ReportPlace, ReportRecord};
 use crate::spec::Spec;
 
 /// What is known of a live sandbox.
@@ -34,7 +34,7 @@ pub struct Record {
     /// Its control group.
     pub cgroup: Option<CgroupRecord>,
     /// Where an end report goes if the monitor cannot write it.
-    pub report: Option<PathBuf>,
+    pub report: Option<ReportRecord>,
     /// Seconds since the epoch.
     pub started: u64,
 }
@@ -162,7 +162,7 @@ impl Sandboxes {
     }
 
     /// Makes and locks the state of a new sandbox.
-    pub fn create(&self, id: &str, spec: &Spec, report: Option<PathBuf>) -> Result<State, StateError> {
+    pub fn create(&self, id: &str, spec: &Spec, report: Option<ReportRecord>) -> Result<State, StateError> {
         let path = self.path(id);
         let options = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let file = options.map_err(at("creating", &path))?;
@@ -330,13 +330,14 @@ fn remove_cgroup(record: &CgroupRecord) -> Result<(), String> {
 }
 
 fn write_lost_report(record: &Record) {
-    if let Some(path) = &record.report
-        && !path.exists()
-    {
-        let report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
-        if let Err(error) = report.write(path) {
-            tracing::warn!("{}: {error}", path.display());
-        }
+    let Some(place) = &record.report else { return };
+    let report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
+    let written = ReportPlace::reopen(place).and_then(|place| {
+        // The monitor may have got as far as writing it.
+        if place.is_taken() { Ok(()) } else { place.write(&report) }
+    });
+    if let Err(error) = written {
+        tracing::warn!("report {}: {error}", place.path.display());
     }
 }
 
@@ -377,7 +378,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
         let report = directory.path().join("report.json");
-        drop(sandboxes.create("lost", &spec(), Some(report.clone())).unwrap());
+        let place = ReportPlace::open(&report).unwrap();
+        drop(sandboxes.create("lost", &spec(), Some(place.record().clone())).unwrap());
         sandboxes.sweep().unwrap();
         let text = fs::read_to_string(report).unwrap();
         assert!(text.contains("supervisor-lost"), "{text}");

@@ -16,6 +16,9 @@ pub enum LaunchError {
     /// fork after threads deadlocks in malloc and in glibc's set-id broadcast.
     #[error("launch: this process has {0} threads; a sandbox is started only from a process with one")]
     Threads(usize),
+    /// Real and effective ids differ.
+    #[error("launch: airlock runs set-user-id or set-group-id; remove these bits (`chmod ug-s`)")]
+    SetId,
     /// A standard stream that would be a way out.
     #[error("stdio: {stream} is a {kind}; {remedy}")]
     Stdio {

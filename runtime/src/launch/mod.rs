@@ -23,12 +23,12 @@ use crate::host::{HostFacts, is_root};
 use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Placement, Plan, Step, plan};
-use crate::report::Evidence;
+use crate::report::{Evidence, ReportRecord};
 use crate::seccomp::own;
 use crate::spec::{IdMode, Spec};
 use crate::state::{Sandboxes, State};
 use crate::sys::{self, Cloned};
-use crate::verify;
+use crate::verify::Verification;
 
 /// How long the kernel gets to take a killed sandbox away.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub struct LaunchOptions {
     /// Descriptors that the payload gets, and under which numbers.
     pub pass: Vec<(OwnedFd, i32)>,
     /// Where an end report goes if the monitor cannot write it; kept in the state for `gc`.
-    pub report: Option<std::path::PathBuf>,
+    pub report: Option<ReportRecord>,
 }
 
 /// A sandbox that is built and verified, or runs.
@@ -77,6 +77,7 @@ impl Sandbox {
     /// See [`LaunchError`]; whatever was made is removed again.
     pub fn launch(spec: &Spec, options: LaunchOptions) -> Result<Sandbox, LaunchError> {
         refuse_threads()?;
+        refuse_setuid()?;
         check_stdio()?;
         let sandboxes = Sandboxes::open()?;
         let id = sandboxes.new_id()?;
@@ -120,10 +121,11 @@ fn build(plan: Plan, mut parts: Parts, pass: Vec<(OwnedFd, i32)>) -> Result<Sand
     let built = host_side(&plan, &mut parts, &mut mounts, &channel, &mut inherited);
     rustix::process::umask(umask);
     built?;
+    let pid = parts.init.as_ref().map_or(0, |init| init.pid);
+    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref());
     drop(mounts);
     let (probes, terminal) = child_side(&plan, &channel)?;
-    let pid = parts.init.as_ref().map_or(0, |init| init.pid);
-    let evidence = verify::verify(pid, &plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
+    let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
     Ok(Sandbox { plan, evidence, channel, terminal, parts })
 }
 
@@ -351,6 +353,12 @@ pub(crate) fn refuse_threads() -> Result<(), LaunchError> {
         1 => Ok(()),
         threads => Err(LaunchError::Threads(threads)),
     }
+}
+
+/// A set-id copy would act for its owner on the caller's word (CVE-2020-5291).
+fn refuse_setuid() -> Result<(), LaunchError> {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    if getuid() == geteuid() && getgid() == getegid() { Ok(()) } else { Err(LaunchError::SetId) }
 }
 
 /// A directory as standard stream is a way out of the root (CVE-2024-21626), a socket carries descriptors,

@@ -337,7 +337,8 @@ impl Compiler<'_> {
 
     fn tree(&mut self, clause: &str, source: &Path, kind: FileKind, flags: MountFlags, idmap: Option<Idmap>) -> MountId {
         let mount = self.id();
-        let source = source.to_path_buf();
+        // The name without links, so that nothing can be put in its way between now and the launch.
+        let source = self.facts.sources.get(source).map_or(source, |facts| &facts.resolved).to_path_buf();
         self.layout.build.push(step(clause, Action::CloneTree { mount, source, kind, flags, idmap }));
         self.layout.handed_over.push(mount);
         mount
@@ -400,6 +401,11 @@ impl Compiler<'_> {
         let facts = facts.ok_or_else(|| source_error(clause, path, "was not looked at; the host facts are of another spec"))?;
         if facts.kind.is_none() {
             unreachable_source(clause, path, facts)?;
+        }
+        if let Some(link) = &facts.foreign_link {
+            return Err(source_error(clause, path, format!(
+                "leads through the link {}, which belongs to neither root nor you; name the real path", link.display()
+            )));
         }
         Ok(facts)
     }
