@@ -50,7 +50,7 @@ pub enum Detached {
     /// In the monitor's process: the sandbox has ended. The process should write the report and exit.
     Monitor {
         /// How it ended.
-        result: Result<EndReport, LaunchError>,
+        result: Box<Result<EndReport, LaunchError>>,
     },
 }
 
@@ -90,7 +90,7 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
     if let Err(error) = &result {
         tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
     }
-    Ok(Detached::Monitor { result })
+    Ok(Detached::Monitor { result: Box::new(result) })
 }
 
 fn leave_terminal() -> io::Result<()> {

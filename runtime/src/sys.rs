@@ -216,9 +216,9 @@ pub(crate) fn release_memory() {
     unsafe extern "C" fn drop_pages(info: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> c_int {
         // SAFETY: dl_iterate_phdr hands over a valid dl_phdr_info.
         let info = unsafe { &*info };
-        for index in 0..usize::from(info.dlpi_phnum) {
-            // SAFETY: `dlpi_phdr` points to `dlpi_phnum` program headers.
-            let header = unsafe { &*info.dlpi_phdr.add(index) };
+        // SAFETY: `dlpi_phdr` points to `dlpi_phnum` program headers.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        for header in headers {
             if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
                 continue;
             }
