@@ -5,8 +5,8 @@
 //! user died without cleaning up is swept before it is used again.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -129,9 +129,10 @@ impl RangeLock {
             if !last_user.is_empty() && !sweep(&last_user) {
                 continue;
             }
-            file.set_len(0).map_err(error("truncating", &path))?;
-            io::Seek::rewind(&mut file).map_err(error("rewinding", &path))?;
-            file.write_all(id.as_bytes()).map_err(error("writing", &path))?;
+            if !last_user.is_empty() {
+                file.set_len(0).map_err(error("truncating", &path))?;
+            }
+            file.write_all_at(id.as_bytes(), 0).map_err(error("writing", &path))?;
             return Ok(RangeLock { base: POOL_START + slot * RANGE_LEN, path, file });
         }
         Err(IdError::Exhausted)

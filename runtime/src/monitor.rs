@@ -18,6 +18,8 @@ use crate::terminal::Raw;
 
 /// Between the signal that asks a payload to end and the kill.
 const GRACE: Duration = Duration::from_secs(2);
+/// A sandbox that has run for this long without a word is likely to run for longer.
+const SETTLING: Duration = Duration::from_millis(200);
 /// Signals that are passed on to the payload.
 const FORWARDED: [Signal; 6] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
@@ -48,7 +50,7 @@ pub enum Detached {
     /// In the monitor's process: the sandbox has ended. The process should write the report and exit.
     Monitor {
         /// How it ended.
-        result: Result<EndReport, LaunchError>,
+        result: Box<Result<EndReport, LaunchError>>,
     },
 }
 
@@ -88,7 +90,7 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
     if let Err(error) = &result {
         tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
     }
-    Ok(Detached::Monitor { result })
+    Ok(Detached::Monitor { result: Box::new(result) })
 }
 
 fn leave_terminal() -> io::Result<()> {
@@ -167,6 +169,7 @@ impl Sandbox {
         let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
         let mut ending = Ending::default();
         let mut stdin_open = raw.is_some();
+        let mut settled = false;
         loop {
             let init = self.parts.init.as_ref();
             let mut fds = vec![
@@ -179,8 +182,13 @@ impl Sandbox {
                     fds.push(PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN));
                 }
             }
-            let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
-            rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())).map_err(|errno| waiting(errno.into()))?;
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = left.into_iter().chain((!settled).then_some(SETTLING)).min().map(timespec);
+            let count = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
+            if count.map_err(|errno| waiting(errno.into()))? == 0 && !settled {
+                settled = true;
+                sys::release_memory();
+            }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
             if let Some(master) = &self.terminal {

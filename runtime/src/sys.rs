@@ -210,6 +210,33 @@ pub(crate) fn execve(
     io::Error::last_os_error()
 }
 
+/// Gives back what a process that only waits does not need: free heap, and the pages of its own code and
+/// constants, which come back from the page cache when they are used again.
+pub(crate) fn release_memory() {
+    unsafe extern "C" fn drop_pages(info: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> c_int {
+        // SAFETY: dl_iterate_phdr hands over a valid dl_phdr_info.
+        let info = unsafe { &*info };
+        // SAFETY: `dlpi_phdr` points to `dlpi_phnum` program headers.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        for header in headers {
+            if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
+                continue;
+            }
+            const PAGE: u64 = 4096;
+            let start = (info.dlpi_addr + header.p_vaddr) & !(PAGE - 1);
+            let length = (info.dlpi_addr + header.p_vaddr + header.p_memsz) - start;
+            let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else { continue };
+            // SAFETY: the segment is mapped from a file and never written, so its pages can be read again.
+            unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(start), length, libc::MADV_DONTNEED) };
+        }
+        0
+    }
+    // SAFETY: the callback keeps to its contract and uses no data.
+    unsafe { libc::dl_iterate_phdr(Some(drop_pages), std::ptr::null_mut()) };
+    // SAFETY: malloc_trim has no preconditions.
+    unsafe { libc::malloc_trim(0) };
+}
+
 /// Ends the process at once, without running exit handlers that belong to the parent's copy.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: _exit(2) has no preconditions.

@@ -62,7 +62,7 @@ pub(crate) fn detach(spec: &Spec, options: LaunchOptions, place: Option<ReportPl
             Ok(ExitCode::from(status))
         }
         Detached::Monitor { result } => {
-            super::run::finish_detached(result, spec, place.as_ref());
+            super::run::finish_detached(*result, spec, place.as_ref());
             Ok(ExitCode::SUCCESS)
         }
     }

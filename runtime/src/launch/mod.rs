@@ -291,24 +291,26 @@ impl Parts {
                 result = outcome;
             }
         };
-        if let Some(init) = self.init.take() {
-            note(init.end().map_err(|source| LaunchError::Call { what: "ending init", source }));
-        }
         let mut emptied = true;
+        if let Some(init) = self.init.take() {
+            let ended = init.end();
+            emptied = ended.is_ok();
+            note(ended.map_err(|source| LaunchError::Call { what: "ending init", source }));
+        }
         if let Some(group) = self.cgroup.take() {
             // After init's end the group is empty as a rule; killing costs only where it is not.
             let ended = group.remove(Duration::ZERO).or_else(|_| group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT)));
-            emptied = ended.is_ok();
+            emptied &= ended.is_ok();
             note(ended.map_err(|source| LaunchError::Cgroup { step: "removing the control group".into(), source }));
         }
         match self.range.take() {
             Some(range) if !emptied => range.abandon(),
             range => drop(range),
         }
-        if let Some(state) = self.state.take() {
-            if emptied {
-                note(state.remove().map_err(LaunchError::State));
-            }
+        if let Some(state) = self.state.take()
+            && emptied
+        {
+            note(state.remove().map_err(LaunchError::State));
         }
         result
     }

@@ -5,6 +5,7 @@
 //! builds mounts on the host side and hands them over, an ordinary user's child builds them itself.
 
 mod identity;
+mod landlock;
 mod layout;
 mod options;
 mod step;
@@ -350,7 +351,7 @@ fn landlock_step(
     if facts.landlock_abi == 0 {
         return Ok(None);
     }
-    let rules = layout::landlock_rules(spec, landlock);
+    let rules = landlock::rules(spec, landlock);
     Ok(Some(step("landlock", Action::Landlock { abi: facts.landlock_abi, rules })))
 }
 
