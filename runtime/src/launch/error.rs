@@ -148,6 +148,9 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
         (Action::CloneInit { .. }, libc::ENOSPC | libc::EUSERS) => {
             Some("no more namespaces may be made: raise sysctl user.max_user_namespaces (and user.max_*_namespaces)")
         }
+        (Action::CloneInit { .. }, libc::ENOSYS) => {
+            Some("a surrounding seccomp filter hides clone3: start airlock outside of that container or sandbox")
+        }
         (Action::CloneInit { .. }, libc::EAGAIN) => Some("too many processes: see `ulimit -u` and the pids limit of your control group"),
         // Under AppArmor's restriction the namespace is made and everything in it is refused.
         (Action::PrivateMounts | Action::Unshare { .. } | Action::LoopbackUp, libc::EPERM | libc::EACCES) => Some(

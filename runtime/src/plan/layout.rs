@@ -295,7 +295,24 @@ impl Compiler<'_> {
             }
             Node::Copy { path, source } => (path, Entry::Copy { source: source.clone() }, self.identity.root_owner),
         };
+        if !matches!(node, Node::Dir { .. }) {
+            self.check_displaced(path)?;
+        }
         self.entry(clause, path, entry, owner)
+    }
+
+    /// A file or a link of the skeleton gives way to a mounted file, and to nothing else.
+    fn check_displaced(&self, path: &Path) -> Result<(), PlanError> {
+        if matches!(self.known.get(path), None | Some(Known::Leaf)) {
+            return Ok(());
+        }
+        let mut targets = self.spec.oci.mounts().iter().flatten().map(Mount::destination);
+        let target = targets.find(|target| target.starts_with(path)).map_or(path, PathBuf::as_path);
+        let why = format!(
+            "{} is a file or a link inside: a directory can only be mounted over a directory, and nothing below a file",
+            path.display(),
+        );
+        Err(target_error(&self.clause(target), target, &why))
     }
 
     fn mount_point(&mut self, clause: &str, target: &Path, entry: Entry) -> Result<(), PlanError> {
