@@ -115,7 +115,7 @@ fn build(plan: Plan, mut parts: Parts, pass: Vec<(OwnedFd, i32)>) -> Result<Sand
         range: parts.range.as_ref().and_then(|range| range.file().as_fd().try_clone_to_owned().ok()),
         own_filter,
     });
-    let mut mounts = Mounts::default();
+    let mut mounts = Mounts::of_caller();
     // Modes are stated in full; init sets the payload's umask.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     let built = host_side(&plan, &mut parts, &mut mounts, &channel, &mut inherited);

@@ -253,13 +253,13 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
             child.push(step("network.mode", Action::LoopbackUp));
         }
     }
-    child.append(&mut layout.child_made);
+    child.append(&mut layout.made);
     if identity.root {
-        host.append(&mut layout.build);
+        host.append(&mut layout.brought);
         host.push(step("root", Action::HandOver { mounts: layout.handed_over.clone() }));
         child.push(step("root", Action::Receive { mounts: layout.handed_over.clone() }));
     } else {
-        child.append(&mut layout.build);
+        child.append(&mut layout.brought);
         host.push(step("limits", Action::HandOver { mounts: Vec::new() }));
         child.push(step("limits", Action::Receive { mounts: Vec::new() }));
     }
