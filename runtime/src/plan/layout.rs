@@ -74,19 +74,19 @@ pub(super) fn compile(
     facts: &HostFacts,
     identity: &Identity,
 ) -> Result<(Layout, Vec<Step>), PlanError> {
+    let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
+    check_targets(spec, mounts)?;
     let mut compiler = Compiler {
         spec,
         facts,
         identity,
         layout: Layout::default(),
-        known: HashMap::new(),
+        known: HashMap::with_capacity(2 * (mounts.len() + spec.airlock.skeleton.len())),
         entries: Vec::new(),
         overlays: Vec::new(),
         scratch: None,
         next: 0,
     };
-    let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
-    check_targets(spec, mounts)?;
     let root = compiler.root()?;
     for mount in mounts {
         compiler.mount(mount)?;
