@@ -78,12 +78,14 @@ pub(super) fn compile(
     facts: &HostFacts,
     identity: &Identity,
 ) -> Result<(Layout, Vec<Step>), PlanError> {
+    let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
+    check_targets(spec, mounts)?;
     let mut compiler = Compiler {
         spec,
         facts,
         identity,
         layout: Layout::default(),
-        known: HashMap::new(),
+        known: HashMap::with_capacity(2 * (mounts.len() + spec.airlock.skeleton.len())),
         entries: Vec::new(),
         seals: Vec::new(),
         devices: None,
@@ -91,8 +93,6 @@ pub(super) fn compile(
         scratch: None,
         next: 0,
     };
-    let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
-    check_targets(spec, mounts)?;
     let root = compiler.root()?;
     for mount in mounts {
         compiler.mount(mount)?;
