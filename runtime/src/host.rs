@@ -99,6 +99,11 @@ pub enum HostError {
 impl HostFacts {
     /// Reads the facts. `ids` were allocated before (see [`crate::ids`]).
     pub fn read(spec: &Spec, ids: HostIds) -> Result<HostFacts, HostError> {
+        Ok(HostFacts::without_spec()?.with_spec(spec, ids))
+    }
+
+    /// Reads what is the same for every spec: no ids are given, and nothing is known of any path.
+    pub fn without_spec() -> Result<HostFacts, HostError> {
         let kernel = kernel_release();
         if kernel < (5, 14) {
             return Err(HostError::OldKernel(kernel.0, kernel.1));
@@ -116,9 +121,16 @@ impl HostFacts {
             landlock_abi: sys::landlock_abi(),
             open_files: rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             cgroups: CgroupFacts::read()?,
-            ids,
-            sources: named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect(),
+            ids: HostIds::Caller,
+            sources: BTreeMap::new(),
         })
+    }
+
+    /// Adds what belongs to one spec.
+    #[must_use]
+    pub fn with_spec(self, spec: &Spec, ids: HostIds) -> HostFacts {
+        let sources = named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect();
+        HostFacts { ids, sources, ..self }
     }
 }
 
