@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::checks;
-use crate::diagnostic::{Diagnostic, Fault, Place, Source};
+use crate::diagnostic::{Diagnostic, Fault, Source};
 use crate::merged::{Gpu, Mount, Policy};
 use crate::schema::{
     At, Document, EnvTable, GpuTable, LandlockTable, LimitsTable, MountTable, NetworkMode, NetworkTable,
@@ -141,7 +141,7 @@ impl Merge<'_> {
         let base = self.layer.base;
         let mut seen = BTreeSet::new();
         for mount in mounts {
-            let place = self.layer.source.place(mount.target.span());
+            let spot = self.layer.source.spot(mount.target.span());
             let table = mount.into_inner();
             let source = self.checked(&table.source, |text| checks::source(text, base));
             let target = self.checked(&table.target, checks::target);
@@ -150,7 +150,7 @@ impl Merge<'_> {
             };
             if !seen.insert(target.clone()) {
                 let message = format!("{} is mounted twice in this file", target.display());
-                self.faults.push(Fault::new(message).at(place));
+                self.faults.push(Fault::new(message).at(spot.place()));
                 continue;
             }
             let MountTable {
@@ -163,7 +163,7 @@ impl Merge<'_> {
                 exec,
                 optional,
             };
-            self.policy.places.insert(mount.clause(), place);
+            self.policy.spots.insert(mount.clause(), spot);
             match self
                 .policy
                 .mount
@@ -309,7 +309,7 @@ impl Merge<'_> {
 
     fn gpu(&mut self, gpu: At<GpuTable>) {
         let span = gpu.span();
-        let place = self.layer.source.place(span);
+        let spot = self.layer.source.spot(span);
         let table = gpu.into_inner();
         let fault = match (&table.count, &table.devices) {
             (Some(_), Some(devices)) => {
@@ -326,7 +326,7 @@ impl Merge<'_> {
             _ => None,
         };
         if let Some(fault) = fault {
-            self.faults.push(fault.at(place));
+            self.faults.push(fault.at(spot.place()));
             return;
         }
         let below = self.policy.gpu.take().unwrap_or_default();
@@ -345,7 +345,7 @@ impl Merge<'_> {
             devices,
             capabilities,
         });
-        self.policy.places.insert("gpu".into(), place);
+        self.policy.spots.insert("gpu".into(), spot);
     }
 
     fn env(&mut self, env: EnvTable) {
@@ -370,10 +370,10 @@ impl Merge<'_> {
                 self.fault(&name, Fault::new(message).help("leave one of them out"));
                 continue;
             }
-            let place = self.layer.source.place(value.span());
+            let spot = self.layer.source.spot(value.span());
             let checked = checks::value(value.to_string());
             if let Some(value) = self.ok(&value, checked) {
-                self.policy.places.insert(format!("env.set.{}", *name), place);
+                self.policy.spots.insert(format!("env.set.{}", *name), spot);
                 self.policy.env.set.insert(name.into_inner(), value);
             }
         }
@@ -388,13 +388,13 @@ impl Merge<'_> {
         slot: impl FnOnce(&mut Policy) -> &mut U,
     ) {
         let Some(value) = value else { return };
-        let place = self.layer.source.place(value.span());
+        let spot = self.layer.source.spot(value.span());
         match convert(value.into_inner()) {
             Ok(value) => {
                 *slot(self.policy) = value;
-                self.policy.places.insert(clause.to_owned(), place);
+                self.policy.spots.insert(clause.to_owned(), spot);
             }
-            Err(fault) => self.faults.push(fault.at(place)),
+            Err(fault) => self.faults.push(fault.at(spot.place())),
         }
     }
 
@@ -406,17 +406,17 @@ impl Merge<'_> {
         convert: impl Fn(T) -> Result<U, Fault>,
     ) -> Option<Vec<U>> {
         let list = list?;
-        let place: Place = self.layer.source.place(list.span());
+        let spot = self.layer.source.spot(list.span());
         let mut good = Vec::new();
         let before = self.faults.len();
         for item in list.into_inner() {
-            let place = self.layer.source.place(item.span());
+            let span = item.span();
             match convert(item.into_inner()) {
                 Ok(item) => good.push(item),
-                Err(fault) => self.faults.push(fault.at(place)),
+                Err(fault) => self.faults.push(fault.at(self.layer.source.place(span))),
             }
         }
-        self.policy.places.insert(clause.to_owned(), place);
+        self.policy.spots.insert(clause.to_owned(), spot);
         (self.faults.len() == before).then_some(good)
     }
 

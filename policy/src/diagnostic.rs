@@ -6,15 +6,35 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The text of one policy file, or of the command line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     /// What to call it: a path, `built-in base`, or `command line`.
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     /// The whole text.
     pub(crate) text: Arc<str>,
 }
 
+/// A byte range of a source. Its [`Place`] is worked out when it is asked for: most never are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    source: Source,
+    span: Range<usize>,
+}
+
+impl Spot {
+    pub(crate) fn place(&self) -> Place {
+        self.source.place(self.span.clone())
+    }
+}
+
 impl Source {
+    pub(crate) fn spot(&self, span: Range<usize>) -> Spot {
+        Spot {
+            source: self.clone(),
+            span,
+        }
+    }
+
     /// The place that a byte range of the text stands for.
     pub(crate) fn place(&self, span: Range<usize>) -> Place {
         let start = self.text.floor_char_boundary(span.start.min(self.text.len()));
@@ -25,7 +45,7 @@ impl Source {
             .map_or(self.text.len(), |newline| start + newline);
         let end = self.text.floor_char_boundary(span.end.clamp(start, line_end));
         Place {
-            file: self.name.clone(),
+            file: self.name.to_string(),
             line: before.matches('\n').count() + 1,
             column: self.text[line_start..start].chars().count() + 1,
             width: self.text[start..end].chars().count().max(1),

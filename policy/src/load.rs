@@ -89,7 +89,7 @@ fn contradictions(policy: &Policy) -> Result<Vec<Diagnostic>, PolicyError> {
         (RootKind::Dir, Some(_)) | (_, None) => None,
         (_, Some(_)) => Some(("root.path", Fault::new("`path` belongs to root kind `dir`"))),
     };
-    let at = |(clause, fault): (&str, Fault)| Some(fault.at(policy.places.get(clause)?.clone()));
+    let at = |(clause, fault): (&str, Fault)| Some(fault.at(policy.place(clause)?));
     Ok(root.into_iter().chain(seccomp(policy)?).filter_map(at).collect())
 }
 
@@ -134,7 +134,7 @@ fn chain(arg: &str, cwd: &Path) -> Result<Vec<Loaded>, PolicyError> {
         };
         let next = next.canonical();
         if let (Some(place), true) = (&place, chain.iter().any(|loaded| loaded.origin == next)) {
-            let names: Vec<&str> = chain.iter().map(|loaded| loaded.source.name.as_str()).collect();
+            let names: Vec<&str> = chain.iter().map(|loaded| &*loaded.source.name).collect();
             let message = format!(
                 "`extends` goes round in a circle: {} -> {shown}",
                 names.join(" -> ")
@@ -154,7 +154,7 @@ fn load(origin: Origin, shown: &str, wanted_by: Option<Place>) -> Result<Loaded,
             };
             (
                 Source {
-                    name: format!("built-in {name}"),
+                    name: format!("built-in {name}").into(),
                     text: text.into(),
                 },
                 PathBuf::from("/"),
@@ -174,7 +174,7 @@ fn load(origin: Origin, shown: &str, wanted_by: Option<Place>) -> Result<Loaded,
             };
             (
                 Source {
-                    name,
+                    name: name.into(),
                     text: text.into(),
                 },
                 base,

@@ -92,7 +92,7 @@ impl Lines<'_> {
             toml_text(&key.into())
         };
         let line = format!("{key} = {}", toml_text(value));
-        let _ = match self.policy.places.get(clause) {
+        let _ = match self.policy.place(clause) {
             Some(place) => writeln!(self.text, "{line:<40} # {}:{}", place.file, place.line),
             None => writeln!(self.text, "{line}"),
         };

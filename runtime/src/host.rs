@@ -1,10 +1,13 @@
 //! What the plan needs to know of this host: plain data, read once before planning.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::fs::{Access, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -40,12 +43,15 @@ pub struct HostFacts {
     pub ids: HostIds,
     /// The host paths that the spec names: sources of bind mounts, the root, the kept upper directory.
     pub sources: BTreeMap<PathBuf, SourceFacts>,
+    /// Mount targets that lead through a link or a non-directory of a root that is a directory, and what is
+    /// there.
+    pub crooked_targets: BTreeMap<PathBuf, String>,
 }
 
 /// What a path of the host is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFacts {
-    /// Its type, links followed; `None`: it is not there or may not be looked at, `error` says which.
+    /// Its type, links followed; `None`: it is not there or may not be read, `error` says which.
     pub kind: Option<FileKind>,
     /// Why `kind` is unknown.
     pub error: Option<String>,
@@ -55,6 +61,8 @@ pub struct SourceFacts {
     pub gid: u32,
     /// The path with all links followed.
     pub resolved: PathBuf,
+    /// A link on the way that belongs to neither root nor the caller: whoever made it chose what is mounted.
+    pub foreign_link: Option<PathBuf>,
     /// Somewhere at or above it stands a directory that only its owner can enter.
     pub private: bool,
 }
@@ -102,7 +110,8 @@ impl HostFacts {
         Ok(HostFacts::without_spec()?.with_spec(spec, ids))
     }
 
-    /// Reads what is the same for every spec: no ids are given, and nothing is known of any path.
+    /// Reads what is the same for every spec: no ids are given, and nothing is known of any path. Which ids a sandbox
+    /// gets also decides who builds it.
     pub fn without_spec() -> Result<HostFacts, HostError> {
         let kernel = kernel_release();
         if kernel < (5, 14) {
@@ -113,7 +122,7 @@ impl HostFacts {
             .map_err(|error| HostError::Read { path: "getgroups".into(), source: error.into() })?;
         Ok(HostFacts {
             kernel,
-            root: is_root(),
+            root: false,
             uid: rustix::process::geteuid().as_raw(),
             gid,
             groups: groups.into_iter().map(|group| group.as_raw()).filter(|group| *group != gid).collect(),
@@ -123,6 +132,7 @@ impl HostFacts {
             cgroups: CgroupFacts::read()?,
             ids: HostIds::Caller,
             sources: BTreeMap::new(),
+            crooked_targets: BTreeMap::new(),
         })
     }
 
@@ -130,32 +140,101 @@ impl HostFacts {
     #[must_use]
     pub fn with_spec(self, spec: &Spec, ids: HostIds) -> HostFacts {
         let sources = named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect();
-        HostFacts { ids, sources, ..self }
+        let root = matches!(ids, HostIds::Range { .. });
+        HostFacts { root, ids, sources, crooked_targets: crooked_targets(spec), ..self }
     }
 }
 
 impl SourceFacts {
-    /// Looks at `path`, following links.
+    /// Looks at `path`, following links one by one.
     pub fn read(path: &Path) -> SourceFacts {
-        let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        match fs::metadata(path) {
-            Ok(metadata) => SourceFacts {
-                kind: file_kind(metadata.file_type()),
-                error: None,
-                uid: metadata.uid(),
-                gid: metadata.gid(),
-                private: is_private(&resolved),
-                resolved,
-            },
-            Err(error) => SourceFacts {
-                kind: None,
-                error: Some(error.to_string()),
-                uid: 0,
-                gid: 0,
-                private: false,
-                resolved,
-            },
+        let unknown = |error: io::Error| SourceFacts {
+            kind: None,
+            error: Some(error.to_string()),
+            uid: 0,
+            gid: 0,
+            resolved: path.to_path_buf(),
+            foreign_link: None,
+            private: false,
+        };
+        let walk = match Walk::to(path) {
+            Ok(walk) => walk,
+            Err(error) => return unknown(error),
+        };
+        let wanted = if walk.metadata.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
+        if let Err(error) = rustix::fs::access(&walk.resolved, wanted) {
+            return unknown(error.into());
         }
+        SourceFacts {
+            kind: file_kind(walk.metadata.file_type()),
+            error: None,
+            uid: walk.metadata.uid(),
+            gid: walk.metadata.gid(),
+            private: walk.private.contains(&true),
+            foreign_link: walk.foreign_link,
+            resolved: walk.resolved,
+        }
+    }
+}
+
+/// The way to a path, component by component.
+struct Walk {
+    resolved: PathBuf,
+    metadata: fs::Metadata,
+    /// For each directory on the resolved way: only its owner can enter it.
+    private: Vec<bool>,
+    /// The first link on the way that somebody else than root or the caller made. A link in a workspace that an
+    /// earlier sandbox wrote to could point anywhere.
+    foreign_link: Option<PathBuf>,
+}
+
+impl Walk {
+    fn to(path: &Path) -> io::Result<Walk> {
+        // As many links as the kernel follows (path_resolution(7)).
+        const MOST_LINKS: u32 = 40;
+        let own = rustix::process::geteuid().as_raw();
+        let parts = |path: &Path| -> Vec<OsString> {
+            path.components().rev().map(|part| part.as_os_str().to_os_string()).collect()
+        };
+        let mut rest = parts(&std::path::absolute(path)?);
+        let metadata = fs::metadata("/")?;
+        let mut walk = Walk { resolved: "/".into(), metadata, private: Vec::new(), foreign_link: None };
+        // The root that every absolute path starts with is where the walk stands already.
+        rest.pop();
+        let mut links = 0;
+        while let Some(part) = rest.pop() {
+            if part != "/" && !walk.metadata.is_dir() {
+                return Err(Errno::NOTDIR.into());
+            }
+            if part == "/" || part == ".." {
+                if part == "/" {
+                    walk.resolved = PathBuf::from("/");
+                    walk.private.clear();
+                } else {
+                    walk.resolved.pop();
+                    walk.private.pop();
+                }
+                walk.metadata = fs::symlink_metadata(&walk.resolved)?;
+                continue;
+            }
+            walk.resolved.push(part);
+            walk.metadata = fs::symlink_metadata(&walk.resolved)?;
+            if walk.metadata.is_symlink() {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                if ![0, own].contains(&walk.metadata.uid()) {
+                    walk.foreign_link.get_or_insert_with(|| walk.resolved.clone());
+                }
+                rest.extend(parts(&fs::read_link(&walk.resolved)?));
+                walk.resolved.pop();
+                walk.metadata = fs::symlink_metadata(&walk.resolved)?;
+            } else {
+                walk.private.push(walk.metadata.is_dir() && walk.metadata.mode() & 0o011 == 0);
+            }
+        }
+        Ok(walk)
     }
 }
 
@@ -175,7 +254,8 @@ pub fn is_root() -> bool {
 
 /// The initial user namespace maps every id to itself.
 fn in_initial_user_namespace() -> bool {
-    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    let map = sys::read_small(CWD, "/proc/self/uid_map").unwrap_or_default();
+    String::from_utf8_lossy(&map).split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 fn kernel_release() -> (u32, u32) {
@@ -187,7 +267,7 @@ fn kernel_release() -> (u32, u32) {
 
 fn last_capability() -> Result<u8, HostError> {
     let path = "/proc/sys/kernel/cap_last_cap";
-    let read = || fs::read_to_string(path)?.trim().parse().map_err(io::Error::other);
+    let read = || String::from_utf8_lossy(&sys::read_small(CWD, path)?).trim().parse().map_err(io::Error::other);
     read().map_err(|source| HostError::Read { path: path.into(), source })
 }
 
@@ -207,6 +287,27 @@ fn named_paths(spec: &Spec) -> impl Iterator<Item = &Path> {
     binds.chain(root).chain(upper)
 }
 
+/// Looks up each mount target below a root that is a directory. Whatever becomes of that directory later, the
+/// sandbox's own mount points cover it; this is for the error, not for safety.
+fn crooked_targets(spec: &Spec) -> BTreeMap<PathBuf, String> {
+    let RootKind::Dir(path) = &spec.airlock.root else { return BTreeMap::new() };
+    let Ok(root) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+        return BTreeMap::new();
+    };
+    let crooked = |target: &Path| {
+        let inner = target.strip_prefix("/").unwrap_or(target);
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(&root, inner, flags, Mode::empty(), resolve) {
+            Err(Errno::LOOP) => Some("leads through a symbolic link of the root; name the real path"),
+            Err(Errno::NOTDIR) => Some("lies below a file of the root"),
+            Ok(_) | Err(_) => None,
+        }
+    };
+    let targets = spec.oci.mounts().iter().flatten().map(|mount| mount.destination());
+    targets.filter_map(|target| Some((target.clone(), crooked(target)?.to_string()))).collect()
+}
+
 fn file_kind(kind: fs::FileType) -> Option<FileKind> {
     [
         (kind.is_dir(), FileKind::Directory),
@@ -220,8 +321,58 @@ fn file_kind(kind: fs::FileType) -> Option<FileKind> {
     .find_map(|(is, kind)| is.then_some(kind))
 }
 
-/// Nobody but the owner of some directory at or above `path` gets to it.
-fn is_private(path: &Path) -> bool {
-    path.ancestors()
-        .any(|directory| fs::metadata(directory).is_ok_and(|m| m.is_dir() && m.mode() & 0o011 == 0))
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_link_of_somebody_else_is_found_behind_links_of_ones_own() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("real/data")).unwrap();
+        symlink("real", path("own")).unwrap();
+        symlink("../own", path("real/foreign")).unwrap();
+        symlink(path("real/foreign/data"), path("entry")).unwrap();
+        assert_eq!(SourceFacts::read(&path("own/data")).foreign_link, None);
+        assert_eq!(SourceFacts::read(&path("entry")).foreign_link, None);
+        lchown(path("real/foreign"), Some(4242), Some(4242)).unwrap();
+        let entry = SourceFacts::read(&path("entry"));
+        assert_eq!(entry.foreign_link, Some(path("real/foreign")));
+        assert_eq!(entry.resolved, path("real/data"));
+        assert_eq!(SourceFacts::read(&path("own/data")).foreign_link, None);
+    }
+
+    #[test]
+    fn links_are_followed_as_the_kernel_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("a/b")).unwrap();
+        symlink("/", path("root")).unwrap();
+        symlink("a/b/..", path("up")).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        for name in ["a/b", "a/../a", "root", "up", "up/b", "root/.."] {
+            assert_eq!(SourceFacts::read(&path(name)).resolved, fs::canonicalize(path(name)).unwrap(), "{name}");
+        }
+        assert_eq!(SourceFacts::read(&path("up")).kind, Some(FileKind::Directory));
+        assert!(SourceFacts::read(&path("loop")).error.is_some());
+        assert!(SourceFacts::read(&path("absent")).error.is_some());
+        fs::write(path("file"), "").unwrap();
+        assert!(SourceFacts::read(&path("file/../a")).error.is_some());
+    }
+
+    #[test]
+    fn a_directory_is_private_below_one_that_only_its_owner_enters() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("open/inner")).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(!SourceFacts::read(&path("open/inner")).private);
+        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(SourceFacts::read(&path("open/inner")).private);
+    }
 }

@@ -5,8 +5,8 @@
 //! user died without cleaning up is swept before it is used again.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -129,12 +129,30 @@ impl RangeLock {
             if !last_user.is_empty() && !sweep(&last_user) {
                 continue;
             }
-            file.set_len(0).map_err(error("truncating", &path))?;
-            io::Seek::rewind(&mut file).map_err(error("rewinding", &path))?;
-            file.write_all(id.as_bytes()).map_err(error("writing", &path))?;
+            if !last_user.is_empty() {
+                file.set_len(0).map_err(error("truncating", &path))?;
+            }
+            file.write_all_at(id.as_bytes(), 0).map_err(error("writing", &path))?;
             return Ok(RangeLock { base: POOL_START + slot * RANGE_LEN, path, file });
         }
         Err(IdError::Exhausted)
+    }
+
+    /// Removes the lock files of ranges whose last user is gone; `sweep` as for [`RangeLock::take`].
+    pub fn sweep_pool(pool: &Path, mut sweep: impl FnMut(&str) -> bool) -> Result<(), IdError> {
+        let entries = match fs::read_dir(pool) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(|source| IdError::Pool { step: "reading", path: pool.into(), source })?,
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            // A file that is locked, or gone by now, has or had its own user.
+            let Ok(mut file) = File::open(&path) else { continue };
+            let mut last_user = String::new();
+            if file.try_lock().is_ok() && file.read_to_string(&mut last_user).is_ok() && sweep(&last_user) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(())
     }
 
     /// The lock's file, for the sandbox's init to hold too.

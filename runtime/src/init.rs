@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{DumpableBehavior, Pid, WaitOptions, WaitStatus, set_dumpable_behavior, wait};
@@ -152,12 +152,17 @@ fn prepare(pass: Vec<(OwnedFd, i32)>, terminal: Option<OwnedFd>) -> io::Result<(
         .collect::<io::Result<_>>()?;
     moved.iter().try_for_each(|(fd, number)| duplicate(fd, *number))?;
 
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    for signal in Signal::iterator().filter(|signal| !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP)) {
-        // SAFETY: the default disposition runs no code of ours.
-        unsafe { sigaction(signal, &default) }?;
-    }
+    // execve resets what is caught; only what is ignored would be passed on.
+    sys::reset_signals(ignored_signals()?)?;
     Ok(SigSet::empty().thread_set_mask()?)
+}
+
+/// The mask of ignored signals, from `SigIgn` of proc_pid_status(5).
+fn ignored_signals() -> io::Result<u64> {
+    let status = sys::read_small(rustix::fs::CWD, "/proc/self/status")?;
+    let status = String::from_utf8_lossy(&status);
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(mask.unwrap_or_default().trim(), 16).map_err(io::Error::other)
 }
 
 /// dup2 without close-on-exec, onto a number that belongs to nobody in this process.
@@ -215,7 +220,12 @@ fn release_streams() -> io::Result<()> {
             let null = OwnedFd::from(null);
             (0..3).try_for_each(|stream| duplicate(&null, stream))
         }
-        // SAFETY: nothing of init owns the standard streams.
-        Err(_) => unsafe { sys::close_range(0, 2) },
+        Err(_) => {
+            for stream in 0..3 {
+                // SAFETY: nothing of init owns the standard streams; closing a closed one does no harm.
+                unsafe { libc::close(stream) };
+            }
+            Ok(())
+        }
     }
 }

@@ -21,6 +21,8 @@ use crate::terminal::Raw;
 const GRACE: Duration = Duration::from_secs(2);
 /// The same when the supervisor is gone: nothing of the sandbox may live two seconds later.
 const GRACE_OF_ORPHANS: Duration = Duration::from_secs(1);
+/// A sandbox that has run for this long without a word is likely to run for longer.
+const SETTLING: Duration = Duration::from_millis(200);
 /// Signals that are passed on to the payload.
 const FORWARDED: [Signal; 6] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
@@ -52,7 +54,7 @@ pub enum Detached {
     /// In the monitor's process: the sandbox has ended. The process should write the report and exit.
     Monitor {
         /// How it ended.
-        result: Result<EndReport, LaunchError>,
+        result: Box<Result<EndReport, LaunchError>>,
     },
 }
 
@@ -95,7 +97,7 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
     if let Err(error) = &result {
         tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
     }
-    Ok(Detached::Monitor { result })
+    Ok(Detached::Monitor { result: Box::new(result) })
 }
 
 fn leave_terminal() -> io::Result<()> {
@@ -140,7 +142,10 @@ fn watch_over(
     let result = Sandbox::launch_prepared(spec, options, prepared).and_then(|sandbox| {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(call("reading signals"))?;
-        sandbox.wait(spec, &signals, line, released)
+        let end = sandbox.wait(spec, &signals, line, released);
+        // One that came too late to be forwarded must not end the monitor before its report is written.
+        while let Ok(Some(_)) = signals.read_signal() {}
+        end
     });
     mask_before.thread_set_mask().map_err(call("restoring signals"))?;
     result
@@ -168,19 +173,21 @@ impl Sandbox {
             .send(&ToInit::Release, &[])
             .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
         released(&self);
+        let spec_digest = spec.digest().unwrap_or_default();
         let ending = self.watch(started, signals, raw.as_ref(), line)?;
         let wall = started.elapsed();
         if let Some(master) = &self.terminal {
             drain(master);
         }
         drop(raw);
-        let init_ended = self.parts.init.take().map_or(Ok(()), |init| init.end());
+        // Init is about to exit by itself; its counters are complete but for its own last moments.
         let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
         let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
+        let init_ended = self.parts.init.take().map_or(Ok(()), |init| init.end());
         let left = init_ended.map_err(|error| error.to_string()).and_then(|()| {
             self.parts.take_away().map_err(|error| error.to_string())
         });
-        Ok(self.report(spec, ending, wall, stats.unwrap_or_default(), left.err()))
+        Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
 
     fn watch(
@@ -194,6 +201,7 @@ impl Sandbox {
         let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
         let mut ending = Ending::default();
         let mut stdin_open = raw.is_some();
+        let mut settled = false;
         loop {
             let init = self.parts.init.as_ref();
             let mut fds = vec![
@@ -207,8 +215,13 @@ impl Sandbox {
                 }
             }
             fds.extend(line.map(|line| PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)));
-            let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
-            rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())).map_err(|errno| waiting(errno.into()))?;
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = left.into_iter().chain((!settled).then_some(SETTLING)).min().map(timespec);
+            let count = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
+            if count.map_err(|errno| waiting(errno.into()))? == 0 && !settled {
+                settled = true;
+                sys::release_memory();
+            }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
             if let Some(master) = &self.terminal {
@@ -271,6 +284,7 @@ impl Sandbox {
     fn report(
         self,
         spec: &Spec,
+        spec_digest: String,
         ending: Ending,
         wall: Duration,
         stats: CgroupStats,
@@ -286,7 +300,7 @@ impl Sandbox {
             Reason::SupervisorLost
         } else if ending.timed_out {
             Reason::WallTimeout
-        } else if failed && stats.oom_kills.is_some_and(|kills| kills > 0) && killed(ending) {
+        } else if failed && stats.oom_kills.is_some_and(|kills| kills > 0) {
             Reason::Oom
         } else if failed && stats.pids_max_events.is_some_and(|refused| refused > 0) {
             Reason::PidsLimitHit
@@ -301,7 +315,7 @@ impl Sandbox {
             id: self.plan.id.clone(),
             policy: spec.airlock.policy.clone(),
             policy_digest: spec.airlock.policy_digest.clone(),
-            spec_digest: spec.digest().unwrap_or_default(),
+            spec_digest,
             reason,
             exit_code: ending.code,
             signal: ending.signal,
@@ -320,11 +334,6 @@ impl Sandbox {
             left_behind,
         }
     }
-}
-
-/// The command itself was killed, or a shell reports that its last command was.
-fn killed(ending: Ending) -> bool {
-    ending.signal == Some(libc::SIGKILL) || ending.code == Some(128 + libc::SIGKILL)
 }
 
 fn timespec(duration: Duration) -> Timespec {

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag,
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
@@ -96,18 +96,17 @@ fn finish(context: &OwnedFd, attributes: MountAttrFlags) -> io::Result<OwnedFd> 
 
 /// A clone of a path of the host, detached, private, with the given flags.
 ///
-/// The path is resolved once; what was found must be of the planned kind.
+/// No component may be a link, and what is found must be of the planned kind.
 pub(crate) fn clone_tree(
     source: &Path,
     kind: FileKind,
     flags: MountFlags,
     map: Option<&Idmap>,
 ) -> io::Result<OwnedFd> {
-    let tree = open_tree(
-        CWD,
-        source,
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE,
-    )?;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let place = rustix::fs::openat2(CWD, source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(&place, "", clone | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)?;
     let found = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
     let wanted = match kind {
         FileKind::Directory => FileType::Directory,
@@ -135,14 +134,13 @@ pub(crate) fn clone_tree(
     Ok(tree)
 }
 
-/// Puts an entry at `path` of a mount that nobody else sees yet.
+/// Puts an entry at `path` of a mount that nobody else sees yet. The umask is 0, so that modes are as stated
+/// (crun#1047).
 pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Entry) -> io::Result<()> {
     let path = relative(path);
     match entry {
         Entry::Dir { mode } => {
             rustix::fs::mkdirat(mount, path, Mode::from_raw_mode(*mode))?;
-            // mkdir drops the sticky bit's neighbours by umask: state the mode (crun#1047).
-            rustix::fs::chmodat(mount, path, Mode::from_raw_mode(*mode), AtFlags::empty())?;
         }
         Entry::File { mode, content } => create(mount, path, *mode)?.write_all(content.as_bytes())?,
         Entry::Copy { source } => match small_file(source) {
@@ -154,7 +152,6 @@ pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Ent
         Entry::Device { major, minor } => {
             let device = rustix::fs::makedev(*major, *minor);
             rustix::fs::mknodat(mount, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
-            rustix::fs::chmodat(mount, path, Mode::from_raw_mode(0o666), AtFlags::empty())?;
         }
     }
     let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
@@ -163,9 +160,7 @@ pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Ent
 
 fn create(mount: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(mount, path, flags, Mode::from_raw_mode(mode))?;
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-    Ok(file.into())
+    Ok(rustix::fs::openat(mount, path, flags, Mode::from_raw_mode(mode))?.into())
 }
 
 fn small_file(source: &Path) -> io::Result<Vec<u8>> {
@@ -174,7 +169,7 @@ fn small_file(source: &Path) -> io::Result<Vec<u8>> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }
-    let mut content = Vec::new();
+    let mut content = Vec::with_capacity(64 << 10);
     file.take(LARGEST_COPY + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST_COPY {
         return Err(io::Error::other("is larger than 1 MiB; mount it instead"));
@@ -221,7 +216,9 @@ pub(crate) fn pivot(root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::fchdir(root)?;
     rustix::process::pivot_root(".", ".")?;
     rustix::process::fchdir(&old)?;
-    rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
+    // Unmounting takes the topmost mount there: a scratch directory lies on the old root.
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    while rustix::mount::unmount(".", UnmountFlags::DETACH).is_ok() {}
     Ok(rustix::process::chdir("/")?)
 }
 

@@ -1,9 +1,12 @@
 //! The end report: why and how a sandbox ended, and what confined it.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +83,7 @@ pub enum Reason {
     Exited,
     /// A signal ended the command.
     Signalled,
-    /// The command was killed for want of memory.
+    /// The command failed, and the kernel had killed one of its processes for want of memory.
     Oom,
     /// The wall-clock limit was reached.
     WallTimeout,
@@ -163,24 +166,95 @@ impl EndReport {
         };
         u8::try_from(status & 0xff).unwrap_or(125)
     }
+}
+
+/// Where a report goes: a name in a directory that was opened before anything untrusted ran, so that no link
+/// put in its way later leads the report elsewhere.
+#[derive(Debug)]
+pub struct ReportPlace {
+    directory: OwnedFd,
+    name: OsString,
+    record: ReportRecord,
+}
+
+/// A place written down for a later process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportRecord {
+    /// The file, without links.
+    pub path: PathBuf,
+    /// Device and inode of its directory.
+    pub directory: (u64, u64),
+}
+
+impl ReportPlace {
+    /// Opens the directory of `path`.
+    pub fn open(path: &Path) -> io::Result<ReportPlace> {
+        let name = path.file_name().ok_or_else(|| io::Error::other("is not the name of a file"))?.to_os_string();
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let parent = fs::canonicalize(parent)?;
+        if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+            return Err(io::Error::other("is a directory; name a file"));
+        }
+        let directory = open_directory(&parent)?;
+        rustix::fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+        let record = ReportRecord { path: parent.join(&name), directory: identity(&directory)? };
+        Ok(ReportPlace { directory, name, record })
+    }
+
+    /// Opens a recorded place, if its directory is still the same.
+    pub fn reopen(record: &ReportRecord) -> io::Result<ReportPlace> {
+        let (Some(parent), Some(name)) = (record.path.parent(), record.path.file_name()) else {
+            return Err(io::Error::other("is not the name of a file"));
+        };
+        let directory = open_directory(parent)?;
+        if identity(&directory)? != record.directory {
+            return Err(io::Error::other("its directory was replaced"));
+        }
+        Ok(ReportPlace { directory, name: name.to_os_string(), record: record.clone() })
+    }
+
+    /// What a later process needs to open the place again.
+    pub fn record(&self) -> &ReportRecord {
+        &self.record
+    }
+
+    /// There is something of that name.
+    pub fn is_taken(&self) -> bool {
+        rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
 
     /// Writes the report as JSON, whole or not at all.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        let mut name = path.file_name().ok_or_else(|| io::Error::other("is not a file name"))?.to_os_string();
-        name.push(format!(".{}.tmp", self.id));
-        let temporary = path.with_file_name(name);
+    pub fn write(&self, report: &EndReport) -> io::Result<()> {
+        let mut temporary = self.name.clone();
+        temporary.push(format!(".{}.tmp", report.id));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, &temporary, flags, Mode::from_raw_mode(0o666))?;
         let written = (|| {
-            let mut file = fs::File::options().write(true).create_new(true).open(&temporary)?;
-            serde_json::to_writer_pretty(&mut file, self)?;
+            let mut file = fs::File::from(file);
+            serde_json::to_writer_pretty(&mut file, report)?;
             file.write_all(b"\n")?;
-            fs::rename(&temporary, path)
+            Ok(rustix::fs::renameat(&self.directory, &temporary, &self.directory, &self.name)?)
         })();
         if written.is_err() {
             // The first error is the one to tell.
-            let _ = fs::remove_file(&temporary);
+            let _ = rustix::fs::unlinkat(&self.directory, &temporary, AtFlags::empty());
         }
         written
     }
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
+}
+
+fn identity(directory: &OwnedFd) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(directory)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// The report's JSON Schema.
@@ -203,11 +277,30 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_cannot_be_written_leaves_nothing() {
+    fn a_report_is_written_whole_and_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("taken");
-        fs::create_dir(&path).unwrap();
-        assert!(EndReport::without_run("x", Reason::Exited, "").write(&path).is_err());
+        let path = directory.path().join("report.json");
+        let place = ReportPlace::open(&path).unwrap();
+        place.write(&EndReport::without_run("x", Reason::Exited, "")).unwrap();
+        let report: EndReport = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(report.id, "x");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert!(ReportPlace::open(directory.path()).is_err());
+    }
+
+    #[test]
+    fn a_link_put_in_the_way_leads_nowhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let (work, elsewhere) = (directory.path().join("work"), directory.path().join("elsewhere"));
+        fs::create_dir(&work).unwrap();
+        fs::create_dir(&elsewhere).unwrap();
+        let place = ReportPlace::open(&work.join("report.json")).unwrap();
+        let record = place.record().clone();
+        fs::rename(&work, directory.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &work).unwrap();
+        place.write(&EndReport::without_run("x", Reason::Exited, "")).unwrap();
+        assert!(directory.path().join("moved/report.json").exists());
+        assert!(ReportPlace::reopen(&record).is_err());
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
 }

@@ -4,17 +4,20 @@
 //! monitor for as long as that lives: a file whose lock can be had belongs to a sandbox whose monitor died.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Cgroup, CgroupFacts, CgroupRecord};
+use crate::ids::RangeLock;
 use crate::launch::END_TIMEOUT;
-use crate::report::{EndReport, Reason};
+use crate::report::{EndReport, Reason, ReportPlace, ReportRecord};
 use crate::spec::Spec;
+use crate::sys;
 
 /// What is known of a live sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +36,7 @@ pub struct Record {
     /// Its control group.
     pub cgroup: Option<CgroupRecord>,
     /// Where an end report goes if the monitor cannot write it.
-    pub report: Option<PathBuf>,
+    pub report: Option<ReportRecord>,
     /// Seconds since the epoch.
     pub started: u64,
 }
@@ -80,6 +83,9 @@ pub enum StateError {
         /// Its mode.
         mode: u32,
     },
+    /// The id pool cannot be swept.
+    #[error(transparent)]
+    Ids(#[from] crate::ids::IdError),
     /// There is no such sandbox.
     #[error("state: no sandbox of this name runs (see `airlock list`)")]
     Unknown,
@@ -103,6 +109,8 @@ pub struct State {
     path: PathBuf,
     file: File,
     record: Record,
+    /// Length of the record in the file.
+    written: usize,
 }
 
 /// What a sweep did.
@@ -158,7 +166,7 @@ impl Sandboxes {
     }
 
     /// Makes and locks the state of a new sandbox.
-    pub fn create(&self, id: &str, spec: &Spec, report: Option<PathBuf>) -> Result<State, StateError> {
+    pub fn create(&self, id: &str, spec: &Spec, report: Option<ReportRecord>) -> Result<State, StateError> {
         let path = self.path(id);
         let options = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let file = options.map_err(at("creating", &path))?;
@@ -176,7 +184,7 @@ impl Sandboxes {
             report,
             started: started.map_or(0, |since| since.as_secs()),
         };
-        let mut state = State { path, file, record };
+        let mut state = State { path, file, record, written: 0 };
         state.write()?;
         Ok(state)
     }
@@ -224,6 +232,7 @@ impl Sandboxes {
                 Err(why) => swept.left.push((id, why)),
             }
         }
+        RangeLock::sweep_pool(&self.id_pool(), |id| id.is_empty() || self.sweep_by_id(id))?;
         Ok(swept)
     }
 
@@ -293,15 +302,14 @@ impl State {
         fs::remove_file(&self.path).map_err(at("removing", &self.path))
     }
 
+    /// Writes the record over the one before it, padded to at least its length: never truncated, so that ext4 has
+    /// no reason to flush it on close (mount option auto_da_alloc, ext4(5)).
     fn write(&mut self) -> Result<(), StateError> {
-        let text = serde_json::to_vec(&self.record)
+        let mut text = serde_json::to_vec(&self.record)
             .map_err(|error| StateError::Io { step: "encoding", path: self.path.clone(), source: error.into() })?;
-        // Longer than before or equal, so that a reader never sees a mixture that parses.
-        self.file
-            .rewind()
-            .and_then(|()| self.file.set_len(0))
-            .and_then(|()| self.file.write_all(&text))
-            .map_err(at("writing", &self.path))
+        text.resize(text.len().max(self.written), b' ');
+        self.written = text.len();
+        self.file.write_all_at(&text, 0).map_err(at("writing", &self.path))
     }
 }
 
@@ -320,23 +328,25 @@ fn remove_cgroup(record: &CgroupRecord) -> Result<(), String> {
     let facts = CgroupFacts::read().map_err(|error| error.to_string())?;
     let group = Cgroup::open(record, &facts).map_err(|error| error.to_string())?;
     let timeout: Duration = END_TIMEOUT;
-    group.kill(timeout).and_then(|()| group.remove(timeout)).map_err(|error| error.to_string())
+    let removed = group.remove(Duration::ZERO).or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
+    removed.map_err(|error| error.to_string())
 }
 
 fn write_lost_report(record: &Record) {
-    if let Some(path) = &record.report
-        && !path.exists()
-    {
-        let report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
-        if let Err(error) = report.write(path) {
-            tracing::warn!("{}: {error}", path.display());
-        }
+    let Some(place) = &record.report else { return };
+    let report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
+    let written = ReportPlace::reopen(place).and_then(|place| {
+        // The monitor may have got as far as writing it.
+        if place.is_taken() { Ok(()) } else { place.write(&report) }
+    });
+    if let Err(error) = written {
+        tracing::warn!("report {}: {error}", place.path.display());
     }
 }
 
 /// Field 22 of `/proc/PID/stat`: clock ticks after boot at which the process started.
 fn start_time(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8(sys::read_small(CWD, format!("/proc/{pid}/stat")).ok()?).ok()?;
     // The name in field 2 may hold anything; the last parenthesis ends it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
@@ -371,7 +381,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
         let report = directory.path().join("report.json");
-        drop(sandboxes.create("lost", &spec(), Some(report.clone())).unwrap());
+        let place = ReportPlace::open(&report).unwrap();
+        drop(sandboxes.create("lost", &spec(), Some(place.record().clone())).unwrap());
         sandboxes.sweep().unwrap();
         let text = fs::read_to_string(report).unwrap();
         assert!(text.contains("supervisor-lost"), "{text}");

@@ -6,50 +6,66 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::CWD;
+
 use crate::cgroups::Cgroup;
 use crate::ids::{IdMapping, IdMaps};
 use crate::launch::Probe;
 use crate::network;
 use crate::plan::{Action, Expectations, MountFlags, Namespace, Plan};
 use crate::report::{Evidence, EvidenceKind};
+use crate::sys;
 
-/// Reads back everything that can be read, compares, and lists the evidence clause by clause.
-///
-/// # Errors
-/// Every difference, in words.
-pub(crate) fn verify(
-    pid: i32,
-    plan: &Plan,
-    cgroup: Option<&Cgroup>,
-    probes: Vec<Probe>,
-) -> Result<Vec<Evidence>, Vec<String>> {
-    let mut check = Check { pid, evidence: Vec::new(), differences: Vec::new() };
-    let expect = &plan.expect;
-    check.namespaces(expect);
-    check.maps(&expect.maps);
-    check.status(expect);
-    check.limits(expect);
-    check.mounts(expect);
-    check.network(expect);
-    check.cgroup(plan, cgroup);
-    for Probe { clause, what } in probes {
-        check.evidence.push(Evidence { clause, what, evidence: EvidenceKind::ChildProbe });
-    }
-    check.steps_without_readback(plan);
-    check.every_promise_has_evidence(plan);
-    if check.differences.is_empty() { Ok(check.evidence) } else { Err(check.differences) }
-}
-
-struct Check {
+/// What is read back so far: evidence and differences.
+#[derive(Debug)]
+pub(crate) struct Verification {
     pid: i32,
     evidence: Vec<Evidence>,
     differences: Vec<String>,
 }
 
-impl Check {
+impl Verification {
+    /// Reads what is settled as soon as init has been cloned and its group is limited, while it still mounts.
+    pub(crate) fn begin(pid: i32, plan: &Plan, cgroup: Option<&Cgroup>) -> Verification {
+        let mut check = Verification { pid, evidence: Vec::new(), differences: Vec::new() };
+        check.maps(&plan.expect.maps);
+        if let Some(group) = cgroup {
+            check.cgroup_settings(plan, group);
+        }
+        check
+    }
+
+    /// Reads the rest of the kernel's view when init has done all its steps, and lists the evidence clause by
+    /// clause.
+    ///
+    /// # Errors
+    /// Every difference, in words.
+    pub(crate) fn finish(
+        mut self,
+        plan: &Plan,
+        cgroup: Option<&Cgroup>,
+        probes: Vec<Probe>,
+    ) -> Result<Vec<Evidence>, Vec<String>> {
+        let expect = &plan.expect;
+        self.namespaces(expect);
+        self.status(expect);
+        self.limits(expect);
+        self.mounts(expect);
+        self.network(expect);
+        if let Some(group) = cgroup {
+            self.cgroup_membership(group);
+        }
+        for Probe { clause, what } in probes {
+            self.evidence.push(Evidence { clause, what, evidence: EvidenceKind::ChildProbe });
+        }
+        self.steps_without_readback(plan);
+        self.every_promise_has_evidence(plan);
+        if self.differences.is_empty() { Ok(self.evidence) } else { Err(self.differences) }
+    }
+
     fn read(&mut self, file: &str) -> String {
         let path = format!("/proc/{}/{file}", self.pid);
-        fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(|error| {
+        sys::read_small(CWD, &path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(|error| {
             self.differences.push(format!("{path} cannot be read: {error}"));
             String::new()
         })
@@ -177,8 +193,7 @@ impl Check {
         }
     }
 
-    fn cgroup(&mut self, plan: &Plan, cgroup: Option<&Cgroup>) {
-        let Some(group) = cgroup else { return };
+    fn cgroup_membership(&mut self, group: &Cgroup) {
         let text = self.read("cgroup");
         let paths: Vec<&str> = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
         for (_, directory) in group.paths() {
@@ -189,6 +204,9 @@ impl Check {
                 self.differences.push(format!("limits: init is not in {}", directory.display()));
             }
         }
+    }
+
+    fn cgroup_settings(&mut self, plan: &Plan, group: &Cgroup) {
         if let Some(resources) = &plan.expect.resources {
             match group.read_limits(resources) {
                 Ok(readings) => {

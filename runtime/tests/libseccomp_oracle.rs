@@ -196,8 +196,8 @@ fn the_built_in_profiles_agree_with_libseccomp() {
             .map(|(number, _)| syscall_name(**number).unwrap())
             .collect();
         match *name {
-            "default" => assert_eq!(mixed_names, ["ioctl", "socket", "socketpair"]),
-            _ => assert_eq!(mixed_names, ["socketpair"]),
+            "default" => assert_eq!(mixed_names, ["ioctl", "socket"]),
+            _ => assert_eq!(mixed_names, [""; 0]),
         }
 
         let default = ScmpAction::Errno(1);
@@ -224,9 +224,10 @@ fn the_built_in_profiles_agree_with_libseccomp() {
             }
         }
         for (number, rules) in mixed {
-            let wide = rules.iter().find(|rule| rule.conditions.is_empty()).unwrap();
+            let wide = rules.iter().find(|rule| rule.conditions.is_empty());
+            let wide = wide.map_or(default, |rule| rule.action);
             let narrow = rules.iter().copied().filter(|rule| !rule.conditions.is_empty());
-            compare(&ours, &oracle(wide.action, narrow), rules, *number);
+            compare(&ours, &oracle(wide, narrow), rules, *number);
         }
     }
 }

@@ -111,7 +111,7 @@ fn the_digits_are_learnt_as_well_inside_as_outside() {
         "capabilities",
         "identity",
         "landlock",
-        "mount",
+        "[[mount]] /workspace",
         "network",
         "seccomp",
     ] {

@@ -1,12 +1,12 @@
 //! `airlock run`.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use airlock_runtime::cgroups::CgroupPath;
 use airlock_runtime::launch::{LaunchError, LaunchOptions};
-use airlock_runtime::report::{EndReport, Reason};
+use airlock_runtime::report::{EndReport, Reason, ReportPlace};
 use airlock_runtime::{Spec, monitor, report};
 use anyhow::{Context, Result};
 
@@ -14,34 +14,35 @@ use crate::args::RunArgs;
 use crate::output;
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
-    let report = args.report.map(|path| std::path::absolute(&path).context("finding the report's place")).transpose()?;
-    if let Some(path) = &report {
-        check_report_place(path)?;
-    }
+    // A report that cannot be written is better known before the work than after it.
+    let open = |path: &PathBuf| {
+        ReportPlace::open(path).with_context(|| format!("--report {}", output::escape(&path.display().to_string())))
+    };
+    let place = args.report.as_ref().map(open).transpose()?;
     let mut spec = super::spec(&args.sandbox.policy, args.sandbox.overrides.into(), args.command)
-        .inspect_err(|error| write_failure(report.as_deref(), None, &format!("{error:#}")))?;
+        .inspect_err(|error| write_failure(place.as_ref(), None, &format!("{error:#}")))?;
     let terminal = !args.no_tty && !args.detach && std::io::stdin().is_terminal();
     if let Some(process) = spec.oci.process_mut() {
         process.set_terminal(Some(terminal));
     }
     let options = LaunchOptions {
         cgroup_parent: args.cgroup_parent.map(CgroupPath::new).transpose()?,
-        report: report.clone(),
+        report: place.as_ref().map(|place| place.record().clone()),
         ..LaunchOptions::default()
     };
     if args.detach {
-        return super::sandboxes::detach(&spec, options, report);
+        return super::sandboxes::detach(&spec, options, place);
     }
     match monitor::run(&spec, options) {
         Ok(end) => {
-            if let Some(path) = report {
-                end.write(&path).with_context(|| format!("writing the report {}", path.display()))?;
+            if let Some(place) = place {
+                place.write(&end).with_context(|| format!("writing {}", place.record().path.display()))?;
             }
             tell(&end);
             Ok(ExitCode::from(end.exit_status()))
         }
         Err(error) => {
-            write_failure(report.as_deref(), Some(&spec), &error.to_string());
+            write_failure(place.as_ref(), Some(&spec), &error.to_string());
             Ok(failed(&error))
         }
     }
@@ -74,37 +75,26 @@ fn tell(end: &EndReport) {
     }
 }
 
-/// A report that cannot be written is better known before the work than after it.
-fn check_report_place(path: &Path) -> Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let metadata = std::fs::metadata(directory).with_context(|| format!("--report: {}", directory.display()))?;
-    anyhow::ensure!(metadata.is_dir(), "--report: {} is not a directory", directory.display());
-    anyhow::ensure!(!path.is_dir(), "--report: {} is a directory; name a file", path.display());
-    Ok(())
+fn write_failure(place: Option<&ReportPlace>, spec: Option<&Spec>, error: &str) {
+    let Some(place) = place else { return };
+    let report = match spec {
+        Some(spec) => EndReport::setup_failed(spec, error),
+        None => EndReport::without_run("", Reason::SetupFailed, error),
+    };
+    warn(place, place.write(&report));
 }
 
-fn write_failure(path: Option<&Path>, spec: Option<&Spec>, error: &str) {
-    let Some(path) = path else { return };
-    let mut report = EndReport::without_run("", Reason::SetupFailed, error);
-    if let Some(spec) = spec {
-        report.policy.clone_from(&spec.airlock.policy);
-        report.policy_digest.clone_from(&spec.airlock.policy_digest);
-        report.spec_digest = spec.digest().unwrap_or_default();
-    }
-    if let Err(error) = report.write(path) {
-        tracing::warn!("--report {}: {error}", path.display());
-    }
-}
-
-/// Where a detached sandbox's report goes if nobody named a place: nowhere.
-pub(crate) fn finish_detached(result: Result<EndReport, LaunchError>, spec: &Spec, report: Option<PathBuf>) {
-    match (result, report) {
-        (Ok(end), Some(path)) => {
-            if let Err(error) = end.write(&path) {
-                tracing::warn!("{}: {error}", path.display());
-            }
-        }
-        (Err(error), path) => write_failure(path.as_deref(), Some(spec), &error.to_string()),
+/// Writes the report of a sandbox in the background, if anybody named a place for it.
+pub(crate) fn finish_detached(result: Result<EndReport, LaunchError>, spec: &Spec, place: Option<&ReportPlace>) {
+    match (result, place) {
+        (Ok(end), Some(place)) => warn(place, place.write(&end)),
+        (Err(error), place) => write_failure(place, Some(spec), &error.to_string()),
         (Ok(_), None) => {}
+    }
+}
+
+fn warn(place: &ReportPlace, written: std::io::Result<()>) {
+    if let Err(error) = written {
+        tracing::warn!("report {}: {error}", place.record().path.display());
     }
 }

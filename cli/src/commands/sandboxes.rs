@@ -1,10 +1,10 @@
 //! `airlock list`, `airlock kill`, `airlock gc`, and running in the background.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use airlock_runtime::launch::LaunchOptions;
 use airlock_runtime::monitor::{self, Detached};
+use airlock_runtime::report::ReportPlace;
 use airlock_runtime::spec::Spec;
 use airlock_runtime::state::{Ending, Sandboxes};
 use anyhow::{Context, Result};
@@ -51,7 +51,7 @@ pub(crate) fn gc(args: FormatArgs) -> Result<ExitCode> {
 }
 
 /// Runs a sandbox in the background and prints its name once its payload is released.
-pub(crate) fn detach(spec: &Spec, options: LaunchOptions, report: Option<PathBuf>) -> Result<ExitCode> {
+pub(crate) fn detach(spec: &Spec, options: LaunchOptions, place: Option<ReportPlace>) -> Result<ExitCode> {
     match monitor::detach(spec, options)? {
         Detached::Parent { id } => {
             output::print(&format!("{id}\n"))?;
@@ -62,7 +62,7 @@ pub(crate) fn detach(spec: &Spec, options: LaunchOptions, report: Option<PathBuf
             Ok(ExitCode::from(status))
         }
         Detached::Monitor { result } => {
-            super::run::finish_detached(result, spec, report);
+            super::run::finish_detached(*result, spec, place.as_ref());
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -50,7 +50,10 @@ pub(super) fn assemble(policy: &Policy, host: &HostTree) -> Result<Tree, PolicyE
     build.private(Path::new("/tmp"), policy)?;
     build.kernel(policy)?;
     build.policy_mounts(policy, host)?;
-    build.mounts.sort_by(|a, b| a.destination().cmp(b.destination()));
+    // By bytes: a path stands before all that lies below it.
+    build
+        .mounts
+        .sort_by(|a, b| a.destination().as_os_str().cmp(b.destination().as_os_str()));
     let oci = RootBuilder::default()
         .path(policy.root.path.as_deref().unwrap_or(Path::new("/")))
         .readonly(policy.root.writable == Writable::None)
@@ -94,7 +97,7 @@ struct Build {
 impl Build {
     /// The host's programs, and of its `/etc` what [`ETC`] lists.
     fn host(&mut self, host: &HostTree) -> Result<(), PolicyError> {
-        if host.system.get(Path::new("/usr")) != Some(&HostEntry::Dir) {
+        if host.system.get("/usr") != Some(&HostEntry::Dir) {
             return Err(PolicyError::Host {
                 clause: "root.kind".into(),
                 message: "this host has no directory /usr; use root kind `dir` or `empty`".into(),
@@ -103,20 +106,16 @@ impl Build {
         let javas = host
             .system
             .keys()
-            .filter(|path| path.starts_with("/etc"))
-            .filter(|path| !ETC.iter().any(|listed| path.as_path() == Path::new(listed)));
-        for path in TOP
-            .iter()
-            .chain(&ETC)
-            .map(Path::new)
-            .chain(javas.map(PathBuf::as_path))
-        {
-            match host.system.get(path) {
+            .map(String::as_str)
+            .filter(|path| path.starts_with("/etc/") && !ETC.contains(path));
+        for name in TOP.into_iter().chain(ETC).chain(javas) {
+            let path = Path::new(name);
+            match host.system.get(name) {
                 None => {}
                 Some(HostEntry::Dir) => {
                     self.dir(path, 0o755);
                     // Programs run from /usr, /opt and their like; /etc holds none.
-                    let exec = !path.starts_with("/etc");
+                    let exec = !name.starts_with("/etc/");
                     self.bind(path, path, MountMode::Ro, exec, "root.kind".into())?;
                 }
                 Some(HostEntry::File) => {
@@ -199,10 +198,13 @@ impl Build {
             } else {
                 self.link_on_the_way(&mount.target)
             };
-            match (fault, policy.places.get(&mount.clause())) {
-                (Some(fault), Some(place)) => faults.push(fault.at(place.clone())),
-                (Some(fault), None) => return Err(policy.fault(&mount.clause(), fault)),
-                (None, _) => wanted.push(mount),
+            let Some(fault) = fault else {
+                wanted.push(mount);
+                continue;
+            };
+            match policy.place(&mount.clause()) {
+                Some(place) => faults.push(fault.at(place)),
+                None => return Err(policy.fault(&mount.clause(), fault)),
             }
         }
         Policy::check(faults)?;

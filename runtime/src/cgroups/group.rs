@@ -31,6 +31,14 @@ pub struct Cgroup {
 impl Cgroup {
     /// Makes the target's directories. On failure all that were made are removed again.
     pub fn create(target: &CgroupTarget) -> Result<Self, CgroupError> {
+        let mut group = Self::begin(target)?;
+        group.complete(target)?;
+        Ok(group)
+    }
+
+    /// Makes the v2 directory alone, the only one that clone3 needs: the others can be made while the child
+    /// already works. On failure nothing is left.
+    pub fn begin(target: &CgroupTarget) -> Result<Self, CgroupError> {
         let mut group = Self {
             name: target.name.clone(),
             trees: Vec::with_capacity(target.trees.len()),
@@ -38,17 +46,30 @@ impl Cgroup {
             best_effort: target.best_effort.clone(),
             lowered: target.lowered.clone(),
         };
-        for tree in &target.trees {
+        group.make(target, Version::V2)?;
+        Ok(group)
+    }
+
+    /// Makes the v1 directories after [`Cgroup::begin`]. On failure all directories are removed again, as far
+    /// as no process is in them.
+    pub fn complete(&mut self, target: &CgroupTarget) -> Result<(), CgroupError> {
+        self.make(target, Version::V1)?;
+        self.trees.sort_by_key(|tree| tree.version == Version::V2);
+        Ok(())
+    }
+
+    fn make(&mut self, target: &CgroupTarget, version: Version) -> Result<(), CgroupError> {
+        for tree in target.trees.iter().filter(|tree| tree.version == version) {
             match Tree::create(tree) {
-                Ok(tree) => group.trees.push(tree),
+                Ok(tree) => self.trees.push(tree),
                 Err(error) => {
-                    // The first error is the one to report; the directories are empty, so removal has no cause to fail.
-                    let _ = group.remove(Duration::ZERO);
+                    // The first error is the one to report.
+                    let _ = self.remove(Duration::ZERO);
                     return Err(error);
                 }
             }
         }
-        Ok(group)
+        Ok(())
     }
 
     /// Name of the directory in each tree.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Signal, Uid};
@@ -40,6 +40,13 @@ struct Child<'a> {
 /// Builds the sandbox from inside and becomes its init. Never returns.
 pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     let Inherited { channel, pass, range, own_filter } = inherited;
+    // The monitor's own end of the channel among them: with it open here, its death would go unseen.
+    let mut keep = vec![channel.fd().as_raw_fd()];
+    keep.extend(pass.iter().map(|(fd, _)| fd.as_raw_fd()).chain(range.as_ref().map(AsRawFd::as_raw_fd)));
+    // SAFETY: this process never returns to the monitor's code, whose owners of the others live on unused.
+    if unsafe { sys::close_all_but(&keep) }.is_err() {
+        sys::exit_now(1);
+    }
     let mut child = Child {
         channel: &channel,
         mounts: Mounts::default(),
@@ -49,6 +56,7 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
         owner: Owner { uid: 0, gid: 0 },
         probes: Vec::new(),
     };
+    rustix::process::umask(Mode::empty());
     match child.expect(|message| matches!(message, ToInit::Mapped)) {
         Ok(_) => {}
         Err(_) => sys::exit_now(1),

@@ -16,6 +16,9 @@ pub enum LaunchError {
     /// fork after threads deadlocks in malloc and in glibc's set-id broadcast.
     #[error("launch: this process has {0} threads; a sandbox is started only from a process with one")]
     Threads(usize),
+    /// Real and effective ids differ.
+    #[error("launch: airlock runs set-user-id or set-group-id; remove these bits (`chmod ug-s`)")]
+    SetId,
     /// A standard stream that would be a way out.
     #[error("stdio: {stream} is a {kind}; {remedy}")]
     Stdio {
@@ -138,8 +141,15 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
             "this host forbids user namespaces to ordinary users: see sysctl kernel.unprivileged_userns_clone and \
              kernel.apparmor_restrict_unprivileged_userns (an AppArmor profile with `userns,` for airlock lifts the latter)",
         ),
+        (Action::CloneInit { .. }, libc::EACCES) => Some(
+            "the kernel starts a process only in a control group that shares a group of yours with the one you are in: \
+             start airlock inside the delegated group (`systemd-run --user --scope -p Delegate=yes airlock ...`)",
+        ),
         (Action::CloneInit { .. }, libc::ENOSPC | libc::EUSERS) => {
             Some("no more namespaces may be made: raise sysctl user.max_user_namespaces (and user.max_*_namespaces)")
+        }
+        (Action::CloneInit { .. }, libc::ENOSYS) => {
+            Some("a surrounding seccomp filter hides clone3: start airlock outside of that container or sandbox")
         }
         (Action::CloneInit { .. }, libc::EAGAIN) => Some("too many processes: see `ulimit -u` and the pids limit of your control group"),
         // Under AppArmor's restriction the namespace is made and everything in it is refused.

@@ -25,12 +25,12 @@ use crate::host::is_root;
 use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Placement, Plan, Step, plan_with};
-use crate::report::Evidence;
+use crate::report::{Evidence, ReportRecord};
 use crate::seccomp::Program;
 use crate::spec::{IdMode, Spec};
 use crate::state::{Sandboxes, State};
 use crate::sys::{self, Cloned};
-use crate::verify;
+use crate::verify::Verification;
 
 /// How long the kernel gets to take a killed sandbox away.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub struct LaunchOptions {
     /// Descriptors that the payload gets, and under which numbers.
     pub pass: Vec<(OwnedFd, i32)>,
     /// Where an end report goes if the monitor cannot write it; kept in the state for `gc`.
-    pub report: Option<std::path::PathBuf>,
+    pub report: Option<ReportRecord>,
 }
 
 /// A sandbox that is built and verified, or runs.
@@ -88,6 +88,7 @@ impl Sandbox {
         prepared: Prepared,
     ) -> Result<Sandbox, LaunchError> {
         refuse_threads()?;
+        refuse_setuid()?;
         check_stdio()?;
         let sandboxes = Sandboxes::open()?;
         let id = sandboxes.new_id()?;
@@ -130,35 +131,49 @@ fn build(
         own_filter,
     });
     let mut mounts = Mounts::default();
+    // Modes are stated in full; init sets the payload's umask.
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    let built = host_side(&plan, &mut parts, &mut mounts, &channel, &mut inherited);
+    rustix::process::umask(umask);
+    built?;
+    let pid = parts.init.as_ref().map_or(0, |init| init.pid);
+    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref());
+    drop(mounts);
+    let (probes, terminal) = child_side(&plan, &channel)?;
+    let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
+    Ok(Sandbox { plan, evidence, channel, terminal, parts })
+}
+
+fn host_side(
+    plan: &Plan,
+    parts: &mut Parts,
+    mounts: &mut Mounts,
+    channel: &Channel,
+    inherited: &mut Option<child::Inherited>,
+) -> Result<(), LaunchError> {
     for step in &plan.host {
-        let result = perform(step, &plan, &mut parts, &mut mounts, &channel, &mut inherited);
+        let result = perform(step, plan, parts, mounts, channel, inherited);
         if let Err(error) = result {
             // If init failed first, its reason is the one to tell.
-            return Err(init_failure(&plan, &parts, &channel).unwrap_or(error));
+            return Err(init_failure(plan, parts, channel).unwrap_or(error));
         }
     }
-    if !plan.host.iter().any(|step| matches!(step.action, Action::HandOver { .. })) {
-        let none = Step { clause: "limits".into(), action: Action::HandOver { mounts: Vec::new() } };
-        perform(&none, &plan, &mut parts, &mut mounts, &channel, &mut inherited)?;
-    }
-    drop(mounts);
+    Ok(())
+}
+
+/// Waits until init has done its steps; the payload's terminal comes before that.
+fn child_side(plan: &Plan, channel: &Channel) -> Result<(Vec<Probe>, Option<OwnedFd>), LaunchError> {
+    let waiting = |source| LaunchError::Call { what: "waiting for init", source };
     let mut terminal = None;
-    let probes = loop {
-        let received = channel.receive::<FromInit>().map_err(|source| LaunchError::Call { what: "waiting for init", source })?;
-        match received {
+    loop {
+        match channel.receive::<FromInit>().map_err(waiting)? {
             Some((FromInit::Terminal, mut fds)) => terminal = fds.pop(),
-            Some((FromInit::Ready(probes), _)) => break probes,
-            Some((FromInit::Failed(failure), _)) => return Err(LaunchError::child(&plan, failure)),
-            Some((other, _)) => {
-                let source = io::Error::other(format!("unexpected message {other:?}"));
-                return Err(LaunchError::Call { what: "waiting for init", source });
-            }
+            Some((FromInit::Ready(probes), _)) => return Ok((probes, terminal)),
+            Some((FromInit::Failed(failure), _)) => return Err(LaunchError::child(plan, failure)),
+            Some((other, _)) => return Err(waiting(io::Error::other(format!("unexpected message {other:?}")))),
             None => return Err(LaunchError::InitLost),
         }
-    };
-    let pid = parts.init.as_ref().map_or(0, |init| init.pid);
-    let evidence = verify::verify(pid, &plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
-    Ok(Sandbox { plan, evidence, channel, terminal, parts })
+    }
 }
 
 fn perform(
@@ -172,17 +187,20 @@ fn perform(
     let at = |source| LaunchError::host(step, source);
     let cgroup_at = |source| LaunchError::Cgroup { step: step.to_string(), source };
     match &step.action {
-        Action::CreateCgroup { target, resources } => {
+        Action::CreateCgroup { target } => {
             if let Some(state) = &mut parts.state {
                 state.record_cgroup(target.record())?;
             }
-            let group = Cgroup::create(target).map_err(cgroup_at)?;
+            parts.cgroup = Some(Cgroup::begin(target).map_err(cgroup_at)?);
+            Ok(())
+        }
+        Action::LimitCgroup { target, resources } => {
+            let group = parts.cgroup.as_mut().ok_or_else(|| at(io::Error::other("there is no control group")))?;
+            group.complete(target).map_err(cgroup_at)?;
             if let Some(state) = &mut parts.state {
                 state.record_cgroup(group.record())?;
             }
-            let limited = group.limit(resources).map_err(cgroup_at);
-            parts.cgroup = Some(group);
-            limited
+            group.limit(resources).map_err(cgroup_at)
         }
         Action::FilterDevices { filter } => match &mut parts.cgroup {
             Some(group) => group.filter_devices(filter).map_err(cgroup_at),
@@ -288,23 +306,26 @@ impl Parts {
                 result = outcome;
             }
         };
-        if let Some(init) = self.init.take() {
-            note(init.end().map_err(|source| LaunchError::Call { what: "ending init", source }));
-        }
         let mut emptied = true;
-        if let Some(group) = self.cgroup.take() {
-            let ended = group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT));
+        if let Some(init) = self.init.take() {
+            let ended = init.end();
             emptied = ended.is_ok();
+            note(ended.map_err(|source| LaunchError::Call { what: "ending init", source }));
+        }
+        if let Some(group) = self.cgroup.take() {
+            // After init's end the group is empty as a rule; killing costs only where it is not.
+            let ended = group.remove(Duration::ZERO).or_else(|_| group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT)));
+            emptied &= ended.is_ok();
             note(ended.map_err(|source| LaunchError::Cgroup { step: "removing the control group".into(), source }));
         }
         match self.range.take() {
             Some(range) if !emptied => range.abandon(),
             range => drop(range),
         }
-        if let Some(state) = self.state.take() {
-            if emptied {
-                note(state.remove().map_err(LaunchError::State));
-            }
+        if let Some(state) = self.state.take()
+            && emptied
+        {
+            note(state.remove().map_err(LaunchError::State));
         }
         result
     }
@@ -349,6 +370,12 @@ pub(crate) fn refuse_threads() -> Result<(), LaunchError> {
         1 => Ok(()),
         threads => Err(LaunchError::Threads(threads)),
     }
+}
+
+/// A set-id copy would act for its owner on the caller's word (CVE-2020-5291).
+fn refuse_setuid() -> Result<(), LaunchError> {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    if getuid() == geteuid() && getgid() == getegid() { Ok(()) } else { Err(LaunchError::SetId) }
 }
 
 /// A directory as standard stream is a way out of the root (CVE-2024-21626), a socket carries descriptors,

@@ -49,7 +49,7 @@ impl Stock {
         let linux = spec.oci.linux().as_ref();
         let seccomp = linux.and_then(|linux| linux.seccomp().as_ref());
         let devices = linux.and_then(|linux| linux.resources().as_ref()?.devices().as_ref());
-        let filters_by_program = self.facts.root && self.facts.cgroups.v2.is_some();
+        let filters_by_program = rustix::process::geteuid().is_root() && self.facts.cgroups.v2.is_some();
         let filter = devices.filter(|_| filters_by_program).and_then(|rules| DeviceFilter::from_oci(rules).ok());
         if let Some(filter) = filter {
             // Forks inherit the program.

@@ -11,7 +11,7 @@ use super::line::{Line, Order, read_document};
 use crate::cgroups::CgroupPath;
 use crate::launch::{Channel, LaunchError, LaunchOptions, Prepared, Stock};
 use crate::plan::PlanError;
-use crate::report::EndReport;
+use crate::report::{EndReport, ReportPlace};
 use crate::spec::Spec;
 use crate::{monitor, sys};
 
@@ -26,6 +26,7 @@ struct Job {
     prepared: Prepared,
     stdio: Option<[OwnedFd; 3]>,
     pass: Vec<(OwnedFd, i32)>,
+    report: Option<ReportPlace>,
 }
 
 /// Serves until the supervisor closes its end. Never returns.
@@ -46,18 +47,15 @@ pub(super) fn serve(orders: Channel) -> ! {
 
 /// Leaves everything of the caller behind but its ids and its place in the control groups.
 fn settle(orders: &Channel) -> io::Result<()> {
-    let own = orders.fd().as_raw_fd().unsigned_abs();
-    // SAFETY: what owns these descriptors is the caller's, whose code does not run in this process again.
-    unsafe { sys::close_range(3, own - 1) }?;
-    // SAFETY: as above.
-    unsafe { sys::close_range(own + 1, u32::MAX) }?;
+    // SAFETY: what owns the others is the caller's, whose code does not run in this process again.
+    unsafe { sys::close_all_but(&[orders.fd().as_raw_fd()]) }?;
     let runtime_dir = std::env::var_os(RUNTIME_DIR);
     sys::forget_environment()?;
     if let Some(directory) = runtime_dir {
         // SAFETY: this process has one thread.
         unsafe { std::env::set_var(RUNTIME_DIR, directory) };
     }
-    // SAFETY: as above.
+    // SAFETY: this process has one thread.
     unsafe { std::env::set_var("PATH", PATH) };
     name(c"airlock-launch")?;
     // No terminal's signals, and no way to take it as a controlling one.
@@ -126,26 +124,30 @@ impl Job {
             return Err(io::Error::other("a descriptor for the payload is missing"));
         }
         let prepared = prepare(stock, &order.spec).map_err(io::Error::other)?;
-        Ok(Job { order, prepared, stdio, pass })
+        let report = order.report.as_deref().map(|path| {
+            ReportPlace::open(path).map_err(|error| io::Error::other(format!("report {}: {error}", path.display())))
+        });
+        Ok(Job { prepared, stdio, pass, report: report.transpose()?, order })
     }
 
     /// Makes this process a monitor, from the sandbox's start to its end.
     fn perform(self, line: &Line) {
-        let Order { spec, cgroup_parent, report, .. } = self.order;
+        let Order { spec, cgroup_parent, .. } = self.order;
+        let record = self.report.as_ref().map(|place| place.record().clone());
         let result = become_monitor(self.stdio)
             .map_err(|source| LaunchError::Call { what: "becoming a monitor", source })
             .and_then(|()| {
                 let cgroup_parent = cgroup_parent.map(CgroupPath::new).transpose().map_err(PlanError::Cgroup)?;
-                let options = LaunchOptions { cgroup_parent, pass: self.pass, report: report.clone() };
+                let options = LaunchOptions { cgroup_parent, pass: self.pass, report: record };
                 monitor::run_on_line(&spec, options, self.prepared, line)
             });
-        if let Some(path) = report {
+        if let Some(place) = self.report {
             let written = match &result {
-                Ok(end) => end.write(&path),
-                Err(error) => EndReport::setup_failed(&spec, &error.to_string()).write(&path),
+                Ok(end) => place.write(end),
+                Err(error) => place.write(&EndReport::setup_failed(&spec, &error.to_string())),
             };
             if let Err(error) = written {
-                tracing::warn!("{}: {error}", path.display());
+                tracing::warn!("report {}: {error}", place.record().path.display());
             }
         }
         line.tell_end(&result);

@@ -8,8 +8,9 @@ use crate::host::{HostFacts, SourceFacts};
 use crate::ids::{HostIds, IdMapping, IdMaps, POOL_START, RANGE_LEN, map_with_one_apart};
 use crate::spec::{Groups, IdMode, Spec};
 
-/// On-disk id of the sandbox's root in an upper directory that is kept; outside every range.
-pub(super) const KEPT_ROOT: u32 = POOL_START - 1;
+/// First on-disk id in an upper directory that is kept: the range just below the pool, which no live sandbox
+/// has.
+pub(super) const KEPT_START: u32 = POOL_START - RANGE_LEN;
 
 /// Who the payload is, inside and on the host.
 pub(super) struct Identity {

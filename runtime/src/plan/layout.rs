@@ -1,21 +1,18 @@
-//! The root file system of a plan: which mounts are made, what is put into them, where they go, and
-//! which Landlock rights follow from them.
+//! The root file system of a plan: which mounts are made, what is put into them, and where they go.
 
-use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::Mount;
 
-use super::identity::{Identity, KEPT_ROOT};
+use super::identity::{Identity, KEPT_START};
 use super::options::Options;
-use super::{
-    Access, Action, Entry, ExpectedMount, LandlockRule, MountFlags, MountId, Owner, PlanError, Step, relative,
-    step,
-};
+use super::{Action, Entry, ExpectedMount, MountFlags, MountId, Owner, PlanError, Step, relative, step};
 use crate::host::{FileKind, HostFacts, SourceFacts};
 use crate::ids::{IdMapping, IdMaps, RANGE_LEN};
 use crate::plan::step::Idmap;
-use crate::spec::{Landlock, Node, RootKind, Spec, Writable};
+use crate::spec::{Node, RootKind, Spec, Writable};
 
 /// More mounts than this in one sandbox are taken for a mistake.
 const MOST_MOUNTS: usize = 1024;
@@ -36,12 +33,19 @@ pub(super) struct Layout {
     pub(super) expected: Vec<ExpectedMount>,
 }
 
-/// A mount of the sandbox while its contents are planned.
-struct Place {
-    target: PathBuf,
-    mount: MountId,
-    /// Entries can be made in it.
-    ours: bool,
+/// What a path inside is known to be.
+#[derive(Clone)]
+enum Known {
+    /// A directory in a mount that Airlock fills.
+    Ours {
+        mount: MountId,
+        /// Path in that mount; empty: its root.
+        inner: PathBuf,
+    },
+    /// The root of a mount whose contents belong to the host or to the kernel.
+    Foreign,
+    /// A file, link or device that Airlock makes.
+    Leaf,
 }
 
 /// Where the layers of overlays are attached while they are laid.
@@ -57,9 +61,8 @@ struct Compiler<'a> {
     facts: &'a HostFacts,
     identity: &'a Identity,
     layout: Layout,
-    places: Vec<Place>,
+    known: HashMap<PathBuf, Known>,
     entries: Vec<Step>,
-    made: BTreeSet<PathBuf>,
     /// Overlays: mounts attached in the scratch directory first.
     overlays: Vec<Step>,
     scratch: Option<Scratch>,
@@ -76,17 +79,16 @@ pub(super) fn compile(
         facts,
         identity,
         layout: Layout::default(),
-        places: Vec::new(),
+        known: HashMap::new(),
         entries: Vec::new(),
-        made: BTreeSet::new(),
         overlays: Vec::new(),
         scratch: None,
         next: 0,
     };
-    let mounts = spec.oci.mounts().clone().unwrap_or_default();
-    check_targets(spec, &mounts)?;
+    let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
+    check_targets(spec, mounts)?;
     let root = compiler.root()?;
-    for mount in &mounts {
+    for mount in mounts {
         compiler.mount(mount)?;
     }
     for node in &spec.airlock.skeleton {
@@ -113,7 +115,7 @@ impl Compiler<'_> {
         };
         let flags = MountFlags { read_only: *writable == Writable::None, no_dev: true, no_exec: false };
         let skeleton = self.tmpfs("root", size, 0o755, self.identity.root_owner, flags);
-        self.places.push(Place { target: "/".into(), mount: skeleton, ours: true });
+        self.known.insert("/".into(), Known::Ours { mount: skeleton, inner: PathBuf::new() });
         let mut root = skeleton;
         if let RootKind::Dir(path) = &self.spec.airlock.root {
             let facts = self.source("root.kind", path)?;
@@ -134,9 +136,13 @@ impl Compiler<'_> {
     fn mount(&mut self, mount: &Mount) -> Result<(), PlanError> {
         let target = mount.destination();
         let clause = self.clause(target);
+        if let Some(why) = self.facts.crooked_targets.get(target) {
+            return Err(target_error(&clause, target, why));
+        }
         let options = Options::parse(mount)
             .map_err(|source| PlanError::Option { clause: clause.clone(), source })?;
         let mut file = false;
+        let mut within = Known::Foreign;
         let id = match mount.typ().as_deref() {
             Some("proc") => {
                 let id = self.id();
@@ -152,7 +158,7 @@ impl Compiler<'_> {
                 let size = options.size.unwrap_or(SKELETON_SIZE);
                 let owner = self.owner(options.uid, options.gid)?;
                 let id = self.tmpfs(&clause, size, options.mode.unwrap_or(0o755), owner, options.flags);
-                self.places.push(Place { target: target.clone(), mount: id, ours: true });
+                within = Known::Ours { mount: id, inner: PathBuf::new() };
                 id
             }
             Some("bind") => {
@@ -165,7 +171,9 @@ impl Compiler<'_> {
                 }
                 let (id, kind) = self.bind(&clause, source, options.flags)?;
                 file = kind != FileKind::Directory;
-                self.places.push(Place { target: target.clone(), mount: id, ours: false });
+                if file {
+                    within = Known::Leaf;
+                }
                 id
             }
             other => {
@@ -178,9 +186,20 @@ impl Compiler<'_> {
         };
         let entry = if file { Entry::File { mode: 0o644, content: String::new() } } else { Entry::Dir { mode: 0o755 } };
         self.mount_point(&clause, target, entry)?;
+        self.known.insert(target.clone(), within);
         self.layout.attach.push(step(&clause, Action::Attach { mount: id, target: target.clone() }));
-        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags: options.flags });
+        let mut flags = options.flags;
+        flags.read_only &= !self.is_overlaid(&clause, mount);
+        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags });
         Ok(())
+    }
+
+    /// Parts of the host's tree lie under an overlay where the root is writable.
+    fn is_overlaid(&self, clause: &str, mount: &Mount) -> bool {
+        let source = mount.source().as_ref().and_then(|source| self.facts.sources.get(source));
+        clause.starts_with("root")
+            && self.spec.airlock.writable != Writable::None
+            && source.is_some_and(|source| source.kind == Some(FileKind::Directory))
     }
 
     fn bind(&mut self, clause: &str, source: &Path, flags: MountFlags) -> Result<(MountId, FileKind), PlanError> {
@@ -248,7 +267,7 @@ impl Compiler<'_> {
 
     /// The links that the OCI runtime specification wants in /dev.
     fn device_links(&mut self) -> Result<(), PlanError> {
-        if !self.places.iter().any(|place| place.ours && place.target == Path::new("/dev")) {
+        if !matches!(self.known.get(Path::new("/dev")), Some(Known::Ours { inner, .. }) if inner.as_os_str().is_empty()) {
             return Ok(());
         }
         let links = [
@@ -276,7 +295,24 @@ impl Compiler<'_> {
             }
             Node::Copy { path, source } => (path, Entry::Copy { source: source.clone() }, self.identity.root_owner),
         };
+        if !matches!(node, Node::Dir { .. }) {
+            self.check_displaced(path)?;
+        }
         self.entry(clause, path, entry, owner)
+    }
+
+    /// A file or a link of the skeleton gives way to a mounted file, and to nothing else.
+    fn check_displaced(&self, path: &Path) -> Result<(), PlanError> {
+        if matches!(self.known.get(path), None | Some(Known::Leaf)) {
+            return Ok(());
+        }
+        let mut targets = self.spec.oci.mounts().iter().flatten().map(Mount::destination);
+        let target = targets.find(|target| target.starts_with(path)).map_or(path, PathBuf::as_path);
+        let why = format!(
+            "{} is a file or a link inside: a directory can only be mounted over a directory, and nothing below a file",
+            path.display(),
+        );
+        Err(target_error(&self.clause(target), target, &why))
     }
 
     fn mount_point(&mut self, clause: &str, target: &Path, entry: Entry) -> Result<(), PlanError> {
@@ -290,25 +326,34 @@ impl Compiler<'_> {
         if !is_plain_absolute(path) {
             return Err(target_error(clause, path, "must be absolute, without `.` or `..`"));
         }
-        let place = self
-            .places
-            .iter()
-            .filter(|place| path.starts_with(&place.target) && path != place.target)
-            .max_by_key(|place| place.target.components().count());
-        let Some(Place { target, mount, ours: true }) = place else { return Ok(()) };
-        let (base, mount) = (target.clone(), *mount);
-        let inner = path.strip_prefix(&base).unwrap_or(path);
-        let parents: Vec<&Path> = inner.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()).collect();
-        for parent in parents.into_iter().rev() {
-            if self.made.insert(base.join(parent)) {
-                let owner = self.identity.root_owner;
-                self.entries.push(make(clause, mount, parent, owner, Entry::Dir { mode: 0o755 }));
-            }
+        if self.known.contains_key(path) {
+            return Ok(());
         }
-        if self.made.insert(path.to_path_buf()) {
-            self.entries.push(make(clause, mount, inner, owner, entry));
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        if let Known::Ours { mount, inner } = self.directory(clause, parent)? {
+            let inner = inner.join(name);
+            let directory = matches!(entry, Entry::Dir { .. });
+            self.entries.push(make(clause, mount, &inner, owner, entry));
+            self.known.insert(path.to_path_buf(), if directory { Known::Ours { mount, inner } } else { Known::Leaf });
         }
         Ok(())
+    }
+
+    /// What the directory at `path` will be, planned with those above it where nothing is known of them.
+    fn directory(&mut self, clause: &str, path: &Path) -> Result<Known, PlanError> {
+        match self.known.get(path) {
+            Some(Known::Leaf) => return Err(target_error(clause, path, "is a file or a link, and something is to lie below it")),
+            Some(known) => return Ok(known.clone()),
+            None => {}
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(Known::Foreign) };
+        let mut known = self.directory(clause, parent)?;
+        if let Known::Ours { mount, inner } = &mut known {
+            inner.push(name);
+            self.entries.push(make(clause, *mount, inner, self.identity.root_owner, Entry::Dir { mode: 0o755 }));
+            self.known.insert(path.to_path_buf(), known.clone());
+        }
+        Ok(known)
     }
 
     fn tmpfs(&mut self, clause: &str, size: u64, mode: u32, owner: Owner, flags: MountFlags) -> MountId {
@@ -324,7 +369,8 @@ impl Compiler<'_> {
 
     fn tree(&mut self, clause: &str, source: &Path, kind: FileKind, flags: MountFlags, idmap: Option<Idmap>) -> MountId {
         let mount = self.id();
-        let source = source.to_path_buf();
+        // The name without links, so that nothing can be put in its way between now and the launch.
+        let source = self.facts.sources.get(source).map_or(source, |facts| &facts.resolved).to_path_buf();
         self.layout.build.push(step(clause, Action::CloneTree { mount, source, kind, flags, idmap }));
         self.layout.handed_over.push(mount);
         mount
@@ -388,6 +434,11 @@ impl Compiler<'_> {
         if facts.kind.is_none() {
             unreachable_source(clause, path, facts)?;
         }
+        if let Some(link) = &facts.foreign_link {
+            return Err(source_error(clause, path, format!(
+                "leads through the link {}, which belongs to neither root nor you; name the real path", link.display()
+            )));
+        }
         Ok(facts)
     }
 
@@ -419,96 +470,20 @@ impl Compiler<'_> {
     }
 }
 
-/// The rights that the mounts imply, narrowed by the policy's table.
-pub(super) fn landlock_rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
-    let mut grants: Vec<(PathBuf, Access)> = Vec::new();
-    let (whole, assembled) = match &spec.airlock.root {
-        RootKind::Dir(_) => (true, false),
-        RootKind::Host | RootKind::Empty => (false, true),
-    };
-    let reading = Access { read: true, exec: true, list: true, ..Access::default() };
-    let writing = Access { write: true, create: true, ..reading };
-    let writable = spec.airlock.writable != Writable::None;
-    if whole || writable {
-        grants.push(("/".into(), if writable { writing } else { reading }));
-    }
-    if assembled {
-        let files = spec.airlock.skeleton.iter().filter_map(|node| match node {
-            Node::File { path, .. } | Node::Copy { path, .. } => path.parent(),
-            Node::Dir { .. } | Node::Link { .. } => None,
-        });
-        let directories: BTreeSet<&Path> = files.filter(|parent| *parent != Path::new("/")).collect();
-        grants.extend(directories.into_iter().map(|path| (path.to_path_buf(), Access { exec: false, ..reading })));
-    }
-    let mut fixed = Vec::new();
-    for mount in spec.oci.mounts().iter().flatten() {
-        let Ok(options) = Options::parse(mount) else { continue };
-        let target = mount.destination().clone();
-        let device = Access { read: true, list: true, write: true, ioctl: true, ..Access::default() };
-        match mount.typ().as_deref() {
-            // Thread names are written below /proc/self/task (CUDA does); the PID namespace is private.
-            Some("proc") => fixed.push((target, Access { read: true, list: true, write: true, ..Access::default() })),
-            Some("devpts") => fixed.push((target, device)),
-            Some("tmpfs") if target == Path::new("/dev") => fixed.push((target, device)),
-            Some("tmpfs" | "bind") => {
-                let access = if options.flags.read_only && !(writable && is_root_part(spec, &target)) { reading } else { writing };
-                grants.push((target, Access { exec: !options.flags.no_exec, ..access }));
-            }
-            _ => {}
-        }
-    }
-    let narrowed = landlock.read.is_some() || landlock.write.is_some();
-    let mut rules = match (&landlock.read, &landlock.write) {
-        (None, None) => grants,
-        (read, write) => {
-            let everything = vec![PathBuf::from("/")];
-            let mut rules = narrow(&grants, read.as_ref().unwrap_or(&everything), reading);
-            rules.extend(narrow(&grants, write.as_ref().unwrap_or(&everything), Access { write: true, create: true, ..Access::default() }));
-            rules
-        }
-    };
-    rules.extend(fixed);
-    if !narrowed {
-        // Names may be listed everywhere: a rule on `/` reaches across mounts, so it cannot say "only here".
-        rules.push(("/".into(), Access { list: true, ..Access::default() }));
-    }
-    rules.into_iter().filter(|(_, access)| *access != Access::default()).map(|(path, access)| LandlockRule { path, access }).collect()
-}
-
-/// What of `grants` remains at and below `paths` when only the rights of `mask` count.
-fn narrow(grants: &[(PathBuf, Access)], paths: &[PathBuf], mask: Access) -> Vec<(PathBuf, Access)> {
-    let mut rules = Vec::new();
-    for path in paths {
-        let covering = grants
-            .iter()
-            .filter(|(target, _)| path.starts_with(target))
-            .max_by_key(|(target, _)| target.components().count());
-        rules.extend(covering.map(|(_, access)| (path.clone(), access.and(mask))));
-        let beneath = grants.iter().filter(|(target, _)| target != path && target.starts_with(path));
-        rules.extend(beneath.map(|(target, access)| (target.clone(), access.and(mask))));
-    }
-    rules
-}
-
-fn is_root_part(spec: &Spec, target: &Path) -> bool {
-    spec.airlock.origins.get(target).is_some_and(|clause| clause.starts_with("root"))
-}
-
 fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
     if mounts.len() > MOST_MOUNTS {
         return Err(PlanError::TooMany { clause: "mount", what: "mounts", found: mounts.len(), limit: MOST_MOUNTS });
     }
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     for mount in mounts {
         let target = mount.destination();
-        let clause = spec.airlock.origins.get(target).cloned().unwrap_or_else(|| "mount".into());
         let kernel_made = matches!(mount.typ().as_deref(), Some("proc"));
-        let text = target.to_string_lossy();
+        let text = target.as_os_str().as_bytes();
         let why = if !is_plain_absolute(target) {
             "must be absolute, without `.` or `..`"
         } else if target == Path::new("/") {
             "is the root itself; use [root]"
-        } else if text.contains(['\0', '\n']) {
+        } else if text.iter().any(|byte| matches!(byte, b'\0' | b'\n')) {
             "contains a NUL or newline character"
         } else if !kernel_made && ["/proc", "/sys"].iter().any(|tree| target.starts_with(tree)) {
             "lies in a file system of the kernel, which no mount may cover"
@@ -517,7 +492,8 @@ fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
         } else {
             continue;
         };
-        return Err(PlanError::Target { clause, path: target.clone(), why: why.into() });
+        let clause = spec.airlock.origins.get(target).map_or("mount", String::as_str);
+        return Err(target_error(clause, target, why));
     }
     Ok(())
 }
@@ -535,10 +511,10 @@ fn forbidden_source(resolved: &Path) -> Option<&'static str> {
     below.then_some("is a kernel file system of the host; the sandbox gets its own")
 }
 
+/// Asked of every entry, so it looks at bytes: `Path::components` passes over `.` and costs more.
 fn is_plain_absolute(path: &Path) -> bool {
-    path.is_absolute()
-        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
-        && !path.as_os_str().to_string_lossy().split('/').any(|part| part == ".")
+    let bytes = path.as_os_str().as_bytes();
+    bytes.starts_with(b"/") && bytes.split(|byte| *byte == b'/').all(|part| !matches!(part, b"." | b".."))
 }
 
 fn make(clause: &str, mount: MountId, path: &Path, owner: Owner, entry: Entry) -> Step {
@@ -555,13 +531,18 @@ fn whole_range(root: Owner) -> IdMaps {
     IdMaps { uids: range(root.uid), gids: range(root.gid) }
 }
 
-/// Ids of an upper directory that is kept: its owner is the payload, one reserved id is the sandbox's root.
+/// Ids of an upper directory that is kept: its owner is the payload, a reserved range on disk is all others,
+/// the same at every run.
 fn kept_upper(facts: &SourceFacts, identity: &Identity) -> IdMaps {
-    let map = |owner, payload, root| {
-        if payload == root { vec![one(owner, payload)] } else { vec![one(owner, payload), one(KEPT_ROOT, root)] }
+    let map = |inside: u32, owner, root| {
+        let others = |inside, count| IdMapping { inside: KEPT_START + inside, outside: root + inside, count };
+        let lines = [others(0, inside), one(owner, root + inside), others(inside + 1, RANGE_LEN - 1 - inside)];
+        lines.into_iter().filter(|line| line.count > 0).collect()
     };
-    let (uid, gid) = identity.host_ids;
-    IdMaps { uids: map(facts.uid, uid, identity.root_owner.uid), gids: map(facts.gid, gid, identity.root_owner.gid) }
+    IdMaps {
+        uids: map(identity.uid, facts.uid, identity.root_owner.uid),
+        gids: map(identity.gid, facts.gid, identity.root_owner.gid),
+    }
 }
 
 fn unreachable_source<T>(clause: &str, path: &Path, facts: &SourceFacts) -> Result<T, PlanError> {
@@ -575,18 +556,4 @@ fn source_error(clause: &str, path: &Path, why: impl Into<String>) -> PlanError 
 
 fn target_error(clause: &str, path: &Path, why: &str) -> PlanError {
     PlanError::Target { clause: clause.into(), path: path.to_path_buf(), why: why.into() }
-}
-
-impl Access {
-    /// The rights in both.
-    fn and(self, other: Access) -> Access {
-        Access {
-            read: self.read && other.read,
-            exec: self.exec && other.exec,
-            list: self.list && other.list,
-            write: self.write && other.write,
-            create: self.create && other.create,
-            ioctl: self.ioctl && other.ioctl,
-        }
-    }
 }

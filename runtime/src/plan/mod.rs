@@ -5,9 +5,12 @@
 //! builds mounts on the host side and hands them over, an ordinary user's child builds them itself.
 
 mod identity;
+mod landlock;
 mod layout;
 mod options;
 mod step;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -232,7 +235,10 @@ pub(crate) fn plan_with(
     let mut host = Vec::new();
     let mut child = Vec::new();
 
-    let cgroup = cgroup_steps(spec, facts, placement, &mut host, &mut lowered)?;
+    let (cgroup, cgroup_later) = cgroup_steps(spec, facts, placement, &mut lowered)?;
+    if let Some(target) = &cgroup {
+        host.push(step("limits", Action::CreateCgroup { target: target.clone() }));
+    }
     let namespaces = namespaces(spec, cgroup.is_some())?;
     let early = |namespace: &Namespace| !matches!(namespace, Namespace::Network | Namespace::Cgroup);
     host.push(step("identity", Action::CloneInit {
@@ -243,6 +249,8 @@ pub(crate) fn plan_with(
         deny_setgroups: identity.deny_setgroups,
         helper: identity.helper,
     }));
+
+    host.extend(cgroup_later);
 
     if identity.root {
         child.push(step("identity.user", Action::BecomeRoot));
@@ -262,7 +270,8 @@ pub(crate) fn plan_with(
         child.push(step("root", Action::Receive { mounts: layout.handed_over.clone() }));
     } else {
         child.append(&mut layout.build);
-        child.push(step("root", Action::Receive { mounts: Vec::new() }));
+        host.push(step("limits", Action::HandOver { mounts: Vec::new() }));
+        child.push(step("limits", Action::Receive { mounts: Vec::new() }));
     }
     if namespaces.contains(&Namespace::Cgroup) {
         child.push(step("limits", Action::Unshare { namespaces: vec![Namespace::Cgroup] }));
@@ -355,19 +364,19 @@ fn landlock_step(
     if facts.landlock_abi == 0 {
         return Ok(None);
     }
-    let rules = layout::landlock_rules(spec, landlock);
+    let rules = landlock::rules(spec, landlock);
     Ok(Some(step("landlock", Action::Landlock { abi: facts.landlock_abi, rules })))
 }
 
+/// Where the control group goes, and the steps that wait until init has been cloned.
 fn cgroup_steps(
     spec: &Spec,
     facts: &HostFacts,
     placement: &Placement,
-    host: &mut Vec<Step>,
     lowered: &mut Vec<Lowered>,
-) -> Result<Option<CgroupTarget>, PlanError> {
+) -> Result<(Option<CgroupTarget>, Vec<Step>), PlanError> {
     let linux = spec.oci.linux().as_ref();
-    let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) else { return Ok(None) };
+    let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) else { return Ok((None, Vec::new())) };
     let mut needs = Needs::new(resources, &spec.airlock.best_effort)?;
     if needs.devices && !facts.root {
         needs.devices = false;
@@ -379,17 +388,15 @@ fn cgroup_steps(
     let target = CgroupTarget::new(&facts.cgroups, placement.cgroup_parent.as_ref(), &placement.id, &needs)?;
     lowered.extend(target.lowered.iter().map(|what| Lowered { clause: "limits".into(), what: what.clone() }));
     if target.trees.is_empty() {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
-    host.push(step("limits", Action::CreateCgroup {
-        target: target.clone(),
-        resources: Box::new(resources.clone()),
-    }));
+    let limit = Action::LimitCgroup { target: target.clone(), resources: Box::new(resources.clone()) };
+    let mut later = vec![step("limits", limit)];
     if needs.devices {
         let rules = resources.devices().as_deref().unwrap_or_default();
-        host.push(step("devices", Action::FilterDevices { filter: DeviceFilter::from_oci(rules)? }));
+        later.push(step("devices", Action::FilterDevices { filter: DeviceFilter::from_oci(rules)? }));
     }
-    Ok(Some(target))
+    Ok((Some(target), later))
 }
 
 fn namespaces(spec: &Spec, cgroup: bool) -> Result<Vec<Namespace>, PlanError> {

@@ -130,8 +130,14 @@ pub struct Limit {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {
-    /// Make the control group's directories and set its limits.
+    /// Make the control group's v2 directory, into which init is cloned.
     CreateCgroup {
+        /// Where.
+        #[serde(serialize_with = "paths")]
+        target: CgroupTarget,
+    },
+    /// Make its v1 directories and set its limits, while init is already at work.
+    LimitCgroup {
         /// Where.
         #[serde(serialize_with = "paths")]
         target: CgroupTarget,

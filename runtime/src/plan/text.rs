@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Access, Action, Entry, MountFlags, Namespace, Plan, Step};
+use crate::cgroups::{CgroupTarget, Version};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,10 +31,14 @@ impl fmt::Display for Step {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::CreateCgroup { target, .. } => {
-                let trees: Vec<String> = target.trees.iter().map(|tree| tree.path().display().to_string()).collect();
-                write!(f, "create and limit control groups {}", trees.join(" "))
-            }
+            Action::CreateCgroup { target } => match trees(target, Version::V2).as_str() {
+                "" => f.write_str("create no control group yet: there is no v2 tree"),
+                v2 => write!(f, "create control group {v2}"),
+            },
+            Action::LimitCgroup { target, .. } => match trees(target, Version::V1).as_str() {
+                "" => f.write_str("limit the control group"),
+                v1 => write!(f, "create control groups {v1}, limit them all"),
+            },
             Action::FilterDevices { .. } => f.write_str("allow the listed devices and no others"),
             Action::CloneInit { namespaces } => write!(f, "clone init into new namespaces: {}", names(namespaces)),
             Action::WriteIdMaps { maps, helper, .. } => {
@@ -128,6 +133,11 @@ impl fmt::Display for Access {
         let set: String = letters.iter().filter(|(set, _)| *set).map(|(_, letter)| letter).collect();
         f.write_str(&set)
     }
+}
+
+fn trees(target: &CgroupTarget, version: Version) -> String {
+    let trees = target.trees.iter().filter(|tree| tree.version == version);
+    trees.map(|tree| tree.path().display().to_string()).collect::<Vec<_>>().join(" ")
 }
 
 fn names(namespaces: &[Namespace]) -> String {

@@ -29,7 +29,7 @@ pub const PROFILES: &[&str] = &["default", "strict"];
 /// | clone | no namespace flag | as unshare. CLONE_NEWTIME lies in the byte that clone takes as exit signal |
 /// | chmod family, creat, mkdir, open with O_CREAT or O_TMPFILE, mknod | no set-id bit in the mode | on an idmapped mount the file belongs to a user of the host |
 /// | mknod | regular file, FIFO or socket | device nodes are the host's to give |
-/// | socket | unix, inet, inet6, netlink route | others are rarely used kernel code, or (vsock) a way out. They get EAFNOSUPPORT, with which programs such as PAM or OpenSSL go on, while EPERM stops them |
+/// | socket | unix, inet, inet6, netlink route | others are rarely used kernel code, or (vsock) a way out. Netlink audit gets EAFNOSUPPORT, the answer of a kernel without audit, with which PAM goes on while EPERM stops it |
 /// | socketpair | unix | same |
 /// | ioctl | not TIOCSTI, TIOCLINUX | type into the caller's terminal (CVE-2017-5226). The kernel looks at the low 32 bits only, so the filter does (CVE-2019-10063) |
 /// | personality | 0, ADDR_NO_RANDOMIZE, or the query | READ_IMPLIES_EXEC and the rest weaken the process; debuggers and some Lisps switch their own address randomisation off |
@@ -105,12 +105,10 @@ fn build(strict: bool) -> LinuxSeccomp {
     if strict {
         let requests = TERMINAL.iter().chain(DESCRIPTOR);
         rules.extend(requests.map(|request| allow(&["ioctl"], vec![masked(1, INT, *request)])));
-        rules.push(errno(&["socket"], libc::EAFNOSUPPORT));
     } else {
         rules.extend(wide());
     }
     rules.push(allow(&["socketpair"], vec![equal(0, libc::AF_UNIX)]));
-    rules.push(errno(&["socketpair"], libc::EAFNOSUPPORT));
 
     let mut document = LinuxSeccomp::default();
     document
@@ -151,7 +149,12 @@ fn wide() -> Vec<LinuxSyscall> {
         &["socket"],
         vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_ROUTE)],
     ));
-    rules.push(errno(&["socket"], libc::EAFNOSUPPORT));
+    rules.push(rule(
+        &["socket"],
+        ERRNO,
+        Some(libc::EAFNOSUPPORT.unsigned_abs()),
+        vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_AUDIT)],
+    ));
     rules
 }
 
