@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, RestrictSelfAttr, RestrictionStatus,
-    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, RestrictSelfAttr,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -31,23 +31,33 @@ pub(crate) fn restrict(abi: u8, rules: &[LandlockRule]) -> io::Result<()> {
     }
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
     for rule in rules {
-        let Some((place, kind)) = open(rule)? else { continue };
+        let Some((place, kind)) = open(rule)? else {
+            continue;
+        };
         let mut rights = rights(rule.access, version);
         if kind != FileType::Directory {
             // A directory right on a file is refused by the kernel.
             rights &= AccessFs::from_file(version);
         }
         if !rights.is_empty() {
-            ruleset = ruleset.add_rule(PathBeneath::new(place, rights)).map_err(io::Error::other)?;
+            ruleset = ruleset
+                .add_rule(PathBeneath::new(place, rights))
+                .map_err(io::Error::other)?;
         }
     }
     if abi >= 7 {
         // What a payload denies itself in a domain of its own is no news for the host's audit log.
         ruleset = ruleset.log_subdomains(false).map_err(io::Error::other)?;
     }
-    let RestrictionStatus { ruleset, no_new_privs, .. } = ruleset.restrict_self().map_err(io::Error::other)?;
+    let RestrictionStatus {
+        ruleset,
+        no_new_privs,
+        ..
+    } = ruleset.restrict_self().map_err(io::Error::other)?;
     if ruleset != RulesetStatus::FullyEnforced || !no_new_privs {
-        return Err(io::Error::other(format!("the kernel enforces the ruleset only in part: {ruleset:?}")));
+        return Err(io::Error::other(format!(
+            "the kernel enforces the ruleset only in part: {ruleset:?}"
+        )));
     }
     Ok(())
 }
@@ -56,7 +66,12 @@ pub(crate) fn restrict(abi: u8, rules: &[LandlockRule]) -> io::Result<()> {
 ///
 /// Landlock is shown nowhere in /proc, so this is its only proof.
 pub(crate) fn outside_is_denied(outside: BorrowedFd<'_>) -> io::Result<bool> {
-    match rustix::fs::openat(outside, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+    match rustix::fs::openat(
+        outside,
+        ".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
         Ok(_) => Ok(false),
         Err(Errno::ACCESS) => Ok(true),
         Err(error) => Err(error.into()),
@@ -89,7 +104,10 @@ fn rights(access: Access, abi: ABI) -> BitFlags<AccessFs> {
     grant(access.exec, AccessFs::Execute.into());
     grant(access.list, AccessFs::ReadDir.into());
     // Connecting to a pathname socket needs a right of its own from ABI 9 on; it goes with writing.
-    grant(access.write, AccessFs::WriteFile | AccessFs::Truncate | AccessFs::ResolveUnix);
+    grant(
+        access.write,
+        AccessFs::WriteFile | AccessFs::Truncate | AccessFs::ResolveUnix,
+    );
     grant(access.ioctl, AccessFs::IoctlDev.into());
     grant(
         access.create,

@@ -93,7 +93,9 @@ pub enum StateError {
     #[error("state: the sandbox does not end; see `airlock gc`")]
     StillThere,
     /// No directory for an ordinary user's state.
-    #[error("state: XDG_RUNTIME_DIR is not set to an absolute path; set it to a private directory (systemd makes /run/user/UID)")]
+    #[error(
+        "state: XDG_RUNTIME_DIR is not set to an absolute path; set it to a private directory (systemd makes /run/user/UID)"
+    )]
     NoRuntimeDir,
 }
 
@@ -130,7 +132,9 @@ impl Sandboxes {
         let root = if rustix::process::geteuid().is_root() {
             PathBuf::from("/run/airlock")
         } else {
-            let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+            let base = std::env::var_os("XDG_RUNTIME_DIR")
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute());
             base.ok_or(StateError::NoRuntimeDir)?.join("airlock")
         };
         Sandboxes::at(root)
@@ -147,7 +151,11 @@ impl Sandboxes {
         let metadata = fs::symlink_metadata(&root).map_err(at("checking", &root))?;
         let own = rustix::process::geteuid().as_raw();
         if !metadata.is_dir() || metadata.uid() != own || metadata.mode() & 0o022 != 0 {
-            return Err(StateError::Unsafe { path: root, owner: metadata.uid(), mode: metadata.mode() & 0o7777 });
+            return Err(StateError::Unsafe {
+                path: root,
+                owner: metadata.uid(),
+                mode: metadata.mode() & 0o7777,
+            });
         }
         Ok(Sandboxes { root })
     }
@@ -160,31 +168,53 @@ impl Sandboxes {
     /// A name that no sandbox has.
     pub fn new_id(&self) -> Result<String, StateError> {
         let mut bytes = [0_u8; 6];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| StateError::Io { step: "naming a sandbox", path: self.root.clone(), source: error.into() })?;
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
+            StateError::Io {
+                step: "naming a sandbox",
+                path: self.root.clone(),
+                source: error.into(),
+            }
+        })?;
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     }
 
     /// Makes and locks the state of a new sandbox.
     pub fn create(&self, id: &str, spec: &Spec, report: Option<ReportRecord>) -> Result<State, StateError> {
         let path = self.path(id);
-        let options = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let options = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
         let file = options.map_err(at("creating", &path))?;
         file.lock().map_err(at("locking", &path))?;
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let command = spec.oci.process().as_ref().and_then(|process| process.args().as_ref());
+        let command = spec
+            .oci
+            .process()
+            .as_ref()
+            .and_then(|process| process.args().as_ref());
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let record = Record {
             id: id.into(),
             policy: spec.airlock.policy.clone(),
             command: command.map(|args| args.join(" ")).unwrap_or_default(),
-            monitor: ProcessRecord { pid, started: start_time(pid).unwrap_or(0) },
+            monitor: ProcessRecord {
+                pid,
+                started: start_time(pid).unwrap_or(0),
+            },
             init: None,
             cgroup: None,
             report,
             started: started.map_or(0, |since| since.as_secs()),
         };
-        let mut state = State { path, file, record, written: 0 };
+        let mut state = State {
+            path,
+            file,
+            record,
+            written: 0,
+        };
         state.write()?;
         Ok(state)
     }
@@ -194,7 +224,9 @@ impl Sandboxes {
         let mut records = Vec::new();
         for id in self.ids()? {
             // One that ends meanwhile is not an error.
-            if let Ok(text) = fs::read(self.path(&id)) && let Ok(record) = serde_json::from_slice(&text) {
+            if let Ok(text) = fs::read(self.path(&id))
+                && let Ok(record) = serde_json::from_slice(&text)
+            {
                 records.push(record);
             }
         }
@@ -204,7 +236,11 @@ impl Sandboxes {
 
     /// Ends a sandbox; after a kill, waits until it is gone.
     pub fn end(&self, id: &str, ending: Ending) -> Result<(), StateError> {
-        let record = self.list()?.into_iter().find(|record| record.id == id).ok_or(StateError::Unknown)?;
+        let record = self
+            .list()?
+            .into_iter()
+            .find(|record| record.id == id)
+            .ok_or(StateError::Unknown)?;
         if ending == Ending::Ask {
             signal(record.monitor, rustix::process::Signal::TERM);
             return Ok(());
@@ -256,7 +292,8 @@ impl Sandboxes {
             Err(TryLockError::Error(error)) => return Err(error.to_string()),
         }
         let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|error| error.to_string())?;
+        file.read_to_string(&mut text)
+            .map_err(|error| error.to_string())?;
         // An empty or cut file: its monitor died before it had made anything but this file.
         if let Ok(record) = serde_json::from_str::<Record>(&text) {
             if let Some(init) = record.init {
@@ -275,7 +312,15 @@ impl Sandboxes {
         let directory = self.root.join("sandboxes");
         let entries = fs::read_dir(&directory).map_err(at("reading", &directory))?;
         Ok(entries
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(".json").map(String::from))
+            .filter_map(|entry| {
+                entry
+                    .ok()?
+                    .file_name()
+                    .into_string()
+                    .ok()?
+                    .strip_suffix(".json")
+                    .map(String::from)
+            })
             .collect())
     }
 
@@ -305,18 +350,27 @@ impl State {
     /// Writes the record over the one before it, padded to at least its length: never truncated, so that ext4 has
     /// no reason to flush it on close (mount option auto_da_alloc, ext4(5)).
     fn write(&mut self) -> Result<(), StateError> {
-        let mut text = serde_json::to_vec(&self.record)
-            .map_err(|error| StateError::Io { step: "encoding", path: self.path.clone(), source: error.into() })?;
+        let mut text = serde_json::to_vec(&self.record).map_err(|error| StateError::Io {
+            step: "encoding",
+            path: self.path.clone(),
+            source: error.into(),
+        })?;
         text.resize(text.len().max(self.written), b' ');
         self.written = text.len();
-        self.file.write_all_at(&text, 0).map_err(at("writing", &self.path))
+        self.file
+            .write_all_at(&text, 0)
+            .map_err(at("writing", &self.path))
     }
 }
 
 /// Sends a signal to a recorded process if it is still the one that was recorded.
 fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
-    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else { return };
-    let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
+    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else {
+        return;
+    };
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {
+        return;
+    };
     // Checked after the descriptor is held: the id cannot be given to another process in between.
     if start_time(record.pid) == Some(record.started) {
         // Gone meanwhile is as good.
@@ -328,7 +382,9 @@ fn remove_cgroup(record: &CgroupRecord) -> Result<(), String> {
     let facts = CgroupFacts::read().map_err(|error| error.to_string())?;
     let group = Cgroup::open(record, &facts).map_err(|error| error.to_string())?;
     let timeout: Duration = END_TIMEOUT;
-    let removed = group.remove(Duration::ZERO).or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
+    let removed = group
+        .remove(Duration::ZERO)
+        .or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
     removed.map_err(|error| error.to_string())
 }
 
@@ -337,7 +393,11 @@ fn write_lost_report(record: &Record) {
     let report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
     let written = ReportPlace::reopen(place).and_then(|place| {
         // The monitor may have got as far as writing it.
-        if place.is_taken() { Ok(()) } else { place.write(&report) }
+        if place.is_taken() {
+            Ok(())
+        } else {
+            place.write(&report)
+        }
     });
     if let Err(error) = written {
         tracing::warn!("report {}: {error}", place.path.display());
@@ -361,7 +421,10 @@ mod tests {
     use super::*;
 
     fn spec() -> Spec {
-        Spec { oci: oci_spec::runtime::Spec::default(), airlock: crate::spec::Extension::default() }
+        Spec {
+            oci: oci_spec::runtime::Spec::default(),
+            airlock: crate::spec::Extension::default(),
+        }
     }
 
     #[test]
@@ -382,7 +445,11 @@ mod tests {
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
         let report = directory.path().join("report.json");
         let place = ReportPlace::open(&report).unwrap();
-        drop(sandboxes.create("lost", &spec(), Some(place.record().clone())).unwrap());
+        drop(
+            sandboxes
+                .create("lost", &spec(), Some(place.record().clone()))
+                .unwrap(),
+        );
         sandboxes.sweep().unwrap();
         let text = fs::read_to_string(report).unwrap();
         assert!(text.contains("supervisor-lost"), "{text}");

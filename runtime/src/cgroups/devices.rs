@@ -283,7 +283,11 @@ impl DeviceFilter {
 
     /// Loads the program for v2 directories, so that this process and its forks need not load it again.
     pub(crate) fn load(&self) -> Result<(), CgroupError> {
-        if self.is_open() { Ok(()) } else { bpf::load(self, "any cgroup".as_ref()).map(drop) }
+        if self.is_open() {
+            Ok(())
+        } else {
+            bpf::load(self, "any cgroup".as_ref()).map(drop)
+        }
     }
 
     /// The program for a v2 directory.

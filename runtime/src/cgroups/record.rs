@@ -48,7 +48,10 @@ impl CgroupTarget {
             controllers: tree.required.union(&tree.wanted).copied().collect(),
             made: 0,
         });
-        CgroupRecord { name: self.name.clone(), trees: trees.collect() }
+        CgroupRecord {
+            name: self.name.clone(),
+            trees: trees.collect(),
+        }
     }
 }
 

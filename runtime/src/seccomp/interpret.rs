@@ -5,8 +5,8 @@
 
 use thiserror::Error;
 
-use super::program::{Instruction, Program, offset};
 use super::SeccompError;
+use super::program::{Instruction, Program, offset};
 use super::table::Architecture;
 use super::verdict::Verdict;
 
@@ -26,7 +26,12 @@ pub struct SeccompData {
 impl SeccompData {
     /// A call through this machine's own ABI.
     pub fn native(number: u32, args: [u64; 6]) -> Result<Self, SeccompError> {
-        Ok(Self { number, arch: Architecture::native()?.audit(), instruction_pointer: 0, args })
+        Ok(Self {
+            number,
+            arch: Architecture::native()?.audit(),
+            instruction_pointer: 0,
+            args,
+        })
     }
 
     fn word(&self, at: u32) -> Option<u32> {

@@ -321,13 +321,7 @@ fn a_skeleton_directory_can_be_the_payloads() {
         } if path == Path::new("home") => Some(*owner),
         _ => None,
     });
-    assert_eq!(
-        owner.unwrap(),
-        Owner {
-            uid: 1000,
-            gid: 1000
-        }
-    );
+    assert_eq!(owner.unwrap(), Owner { uid: 1000, gid: 1000 });
 }
 
 #[test]
