@@ -179,30 +179,8 @@ fn mount(text: &str) -> Result<MountArg, String> {
 
 impl From<OverrideArgs> for Overrides {
     fn from(args: OverrideArgs) -> Overrides {
-        let OverrideArgs {
-            workspace,
-            mounts,
-            memory,
-            cpus,
-            pids,
-            wall,
-            env,
-            gpus,
-            cwd,
-            best_effort,
-        } = args;
-        Overrides {
-            workspace,
-            mounts,
-            memory,
-            cpus,
-            pids,
-            wall,
-            env,
-            gpus,
-            best_effort,
-            cwd,
-        }
+        let OverrideArgs { workspace, mounts, memory, cpus, pids, wall, env, gpus, cwd, best_effort } = args;
+        Overrides { workspace, mounts, memory, cpus, pids, wall, env, gpus, best_effort, cwd }
     }
 }
 

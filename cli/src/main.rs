@@ -14,9 +14,7 @@ use crate::args::{Cli, Command};
 const OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
-    let level = std::env::var("AIRLOCK_LOG")
-        .ok()
-        .and_then(|level| level.parse().ok());
+    let level = std::env::var("AIRLOCK_LOG").ok().and_then(|level| level.parse().ok());
     tracing_subscriber::fmt()
         .with_max_level(level.unwrap_or(tracing::Level::WARN))
         .with_writer(std::io::stderr)

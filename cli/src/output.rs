@@ -23,22 +23,13 @@ pub(crate) fn error(error: &anyhow::Error) {
 /// Control characters as escapes, line ends kept.
 pub(crate) fn escape(text: &str) -> String {
     text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\n' {
-                c.escape_default().to_string()
-            } else {
-                c.to_string()
-            }
-        })
+        .map(|c| if c.is_control() && c != '\n' { c.escape_default().to_string() } else { c.to_string() })
         .collect()
 }
 
 /// Prints to stdout; a closed pipe ends the output, not the program.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    match io::stdout()
-        .write_all(text.as_bytes())
-        .and_then(|()| io::stdout().flush())
-    {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }

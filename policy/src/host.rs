@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::merged::Policy;
 
 /// Top-level names that a `host` root takes over. Nothing else of `/` is ever shown.
-pub(crate) const TOP: [&str; 8] = [
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
-];
+pub(crate) const TOP: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
 
 /// What a `host` root takes over of `/etc`: settings that are the same for everyone, read by the loader,
 /// locales, name tables, TLS and the like. Whatever may hold a secret or name a person stays away, and so
@@ -65,14 +63,9 @@ impl HostTree {
         let jvms = fs::read_dir(JVM).into_iter().flatten().flatten();
         let javas = jvms.filter_map(|entry| java(entry.file_name().to_str()?));
         let fixed = TOP.into_iter().chain(ETC).map(String::from);
-        let system = fixed
-            .chain(javas)
-            .filter_map(|path| look(Path::new(&path)).map(|entry| (path, entry)))
-            .collect();
-        HostTree {
-            system,
-            sources: BTreeMap::new(),
-        }
+        let system =
+            fixed.chain(javas).filter_map(|path| look(Path::new(&path)).map(|entry| (path, entry))).collect();
+        HostTree { system, sources: BTreeMap::new() }
     }
 
     /// Looks at the sources of the policy's mounts too, so that an optional one can be left out and a missing

@@ -9,8 +9,7 @@ use oci_spec::runtime::Capability;
 pub(crate) fn number(capability: Capability) -> u8 {
     // Both enums carry the names of linux/capability.h; `caps` also knows their numbers.
     let name = format!("CAP_{}", capability.to_string().trim_start_matches("CAP_"));
-    name.parse::<caps::Capability>()
-        .map_or(u8::MAX, |capability| capability.index())
+    name.parse::<caps::Capability>().map_or(u8::MAX, |capability| capability.index())
 }
 
 /// Drops every capability up to `last` that is not in `keep` from the bounding set.
@@ -27,10 +26,8 @@ pub(crate) fn drop_bounding(keep: &[u8], last: u8) -> io::Result<()> {
 
 /// Leaves exactly `keep` in the permitted, effective, inheritable and ambient sets.
 pub(crate) fn set(keep: &[u8]) -> io::Result<()> {
-    let kept: CapsHashSet = caps::all()
-        .into_iter()
-        .filter(|capability| keep.contains(&capability.index()))
-        .collect();
+    let kept: CapsHashSet =
+        caps::all().into_iter().filter(|capability| keep.contains(&capability.index())).collect();
     caps::clear(None, CapSet::Ambient).map_err(io::Error::other)?;
     // The inheritable set first: raising an ambient capability needs it there (capabilities(7)).
     for which in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {

@@ -120,25 +120,17 @@ impl HostFacts {
             return Err(HostError::OldKernel(kernel.0, kernel.1));
         }
         let gid = rustix::process::getegid().as_raw();
-        let groups = rustix::process::getgroups().map_err(|error| HostError::Read {
-            path: "getgroups".into(),
-            source: error.into(),
-        })?;
+        let groups = rustix::process::getgroups()
+            .map_err(|error| HostError::Read { path: "getgroups".into(), source: error.into() })?;
         Ok(HostFacts {
             kernel,
             root: false,
             uid: rustix::process::geteuid().as_raw(),
             gid,
-            groups: groups
-                .into_iter()
-                .map(|group| group.as_raw())
-                .filter(|group| *group != gid)
-                .collect(),
+            groups: groups.into_iter().map(|group| group.as_raw()).filter(|group| *group != gid).collect(),
             last_capability: last_capability()?,
             landlock_abi: sys::landlock_abi(),
-            open_files: rustix::process::getrlimit(Resource::Nofile)
-                .maximum
-                .unwrap_or(u64::MAX),
+            open_files: rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             cgroups: CgroupFacts::read()?,
             ids: HostIds::Caller,
             sources: BTreeMap::new(),
@@ -149,17 +141,9 @@ impl HostFacts {
     /// Adds what belongs to one spec.
     #[must_use]
     pub fn with_spec(self, spec: &Spec, ids: HostIds) -> HostFacts {
-        let sources = named_paths(spec)
-            .map(|path| (path.to_path_buf(), SourceFacts::read(path)))
-            .collect();
+        let sources = named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect();
         let root = matches!(ids, HostIds::Range { .. });
-        HostFacts {
-            root,
-            ids,
-            sources,
-            crooked_targets: crooked_targets(spec),
-            ..self
-        }
+        HostFacts { root, ids, sources, crooked_targets: crooked_targets(spec), ..self }
     }
 }
 
@@ -179,11 +163,7 @@ impl SourceFacts {
             Ok(walk) => walk,
             Err(error) => return unknown(error),
         };
-        let wanted = if walk.metadata.is_dir() {
-            Access::READ_OK | Access::EXEC_OK
-        } else {
-            Access::READ_OK
-        };
+        let wanted = if walk.metadata.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
         if let Err(error) = rustix::fs::access(&walk.resolved, wanted) {
             return unknown(error.into());
         }
@@ -216,19 +196,11 @@ impl Walk {
         const MOST_LINKS: u32 = 40;
         let own = rustix::process::geteuid().as_raw();
         let parts = |path: &Path| -> Vec<OsString> {
-            path.components()
-                .rev()
-                .map(|part| part.as_os_str().to_os_string())
-                .collect()
+            path.components().rev().map(|part| part.as_os_str().to_os_string()).collect()
         };
         let mut rest = parts(&std::path::absolute(path)?);
         let metadata = fs::metadata("/")?;
-        let mut walk = Walk {
-            resolved: "/".into(),
-            metadata,
-            private: Vec::new(),
-            foreign_link: None,
-        };
+        let mut walk = Walk { resolved: "/".into(), metadata, private: Vec::new(), foreign_link: None };
         // The root that every absolute path starts with is where the walk stands already.
         rest.pop();
         let mut links = 0;
@@ -261,8 +233,7 @@ impl Walk {
                 walk.resolved.pop();
                 walk.metadata = fs::symlink_metadata(&walk.resolved)?;
             } else {
-                walk.private
-                    .push(walk.metadata.is_dir() && walk.metadata.mode() & 0o011 == 0);
+                walk.private.push(walk.metadata.is_dir() && walk.metadata.mode() & 0o011 == 0);
             }
         }
         Ok(walk)
@@ -286,32 +257,21 @@ pub fn is_root() -> bool {
 /// The initial user namespace maps every id to itself.
 fn in_initial_user_namespace() -> bool {
     let map = sys::read_small(CWD, "/proc/self/uid_map").unwrap_or_default();
-    String::from_utf8_lossy(&map)
-        .split_whitespace()
-        .eq(["0", "0", "4294967295"])
+    String::from_utf8_lossy(&map).split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 fn kernel_release() -> (u32, u32) {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|part| part.parse().unwrap_or(0));
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 fn last_capability() -> Result<u8, HostError> {
     let path = "/proc/sys/kernel/cap_last_cap";
-    let read = || {
-        String::from_utf8_lossy(&sys::read_small(CWD, path)?)
-            .trim()
-            .parse()
-            .map_err(io::Error::other)
-    };
-    read().map_err(|source| HostError::Read {
-        path: path.into(),
-        source,
-    })
+    let read =
+        || String::from_utf8_lossy(&sys::read_small(CWD, path)?).trim().parse().map_err(io::Error::other);
+    read().map_err(|source| HostError::Read { path: path.into(), source })
 }
 
 fn named_paths(spec: &Spec) -> impl Iterator<Item = &Path> {
@@ -349,15 +309,8 @@ fn crooked_targets(spec: &Spec) -> BTreeMap<PathBuf, String> {
             Ok(_) | Err(_) => None,
         }
     };
-    let targets = spec
-        .oci
-        .mounts()
-        .iter()
-        .flatten()
-        .map(|mount| mount.destination());
-    targets
-        .filter_map(|target| Some((target.clone(), crooked(target)?.to_string())))
-        .collect()
+    let targets = spec.oci.mounts().iter().flatten().map(|mount| mount.destination());
+    targets.filter_map(|target| Some((target.clone(), crooked(target)?.to_string()))).collect()
 }
 
 fn file_kind(kind: fs::FileType) -> Option<FileKind> {

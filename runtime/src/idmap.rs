@@ -19,9 +19,6 @@ pub(crate) fn user_namespace(maps: &IdMaps) -> io::Result<File> {
         File::open(format!("/proc/{pid}/ns/user"))
     })();
     pidfd_send_signal(&pidfd, Signal::KILL)?;
-    waitid(
-        WaitId::PidFd(rustix::fd::AsFd::as_fd(&pidfd)),
-        WaitIdOptions::EXITED,
-    )?;
+    waitid(WaitId::PidFd(rustix::fd::AsFd::as_fd(&pidfd)), WaitIdOptions::EXITED)?;
     namespace
 }

@@ -121,28 +121,21 @@ impl RangeLock {
             }
             // Another process may have removed the file between open and lock.
             let current = fs::metadata(&path).is_ok_and(|named| {
-                file.metadata()
-                    .is_ok_and(|held| held.ino() == named.ino() && held.dev() == named.dev())
+                file.metadata().is_ok_and(|held| held.ino() == named.ino() && held.dev() == named.dev())
             });
             if !current {
                 continue;
             }
             let mut last_user = String::new();
-            file.read_to_string(&mut last_user)
-                .map_err(error("reading", &path))?;
+            file.read_to_string(&mut last_user).map_err(error("reading", &path))?;
             if !last_user.is_empty() && !sweep(&last_user) {
                 continue;
             }
             if !last_user.is_empty() {
                 file.set_len(0).map_err(error("truncating", &path))?;
             }
-            file.write_all_at(id.as_bytes(), 0)
-                .map_err(error("writing", &path))?;
-            return Ok(RangeLock {
-                base: POOL_START + slot * RANGE_LEN,
-                path,
-                file,
-            });
+            file.write_all_at(id.as_bytes(), 0).map_err(error("writing", &path))?;
+            return Ok(RangeLock { base: POOL_START + slot * RANGE_LEN, path, file });
         }
         Err(IdError::Exhausted)
     }
@@ -151,11 +144,9 @@ impl RangeLock {
     pub fn sweep_pool(pool: &Path, mut sweep: impl FnMut(&str) -> bool) -> Result<(), IdError> {
         let entries = match fs::read_dir(pool) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(|source| IdError::Pool {
-                step: "reading",
-                path: pool.into(),
-                source,
-            })?,
+            entries => {
+                entries.map_err(|source| IdError::Pool { step: "reading", path: pool.into(), source })?
+            }
         };
         for path in entries.flatten().map(|entry| entry.path()) {
             // A file that is locked, or gone by now, has or had its own user.
@@ -193,10 +184,7 @@ pub fn subordinate_range(text: &str, user: &str, uid: u32) -> Option<(u32, u32)>
     text.lines().find_map(|line| {
         let mut fields = line.split(':');
         let owner = fields.next()?;
-        let range = (
-            fields.next()?.trim().parse().ok()?,
-            fields.next()?.trim().parse().ok()?,
-        );
+        let range = (fields.next()?.trim().parse().ok()?, fields.next()?.trim().parse().ok()?);
         (owner == user || owner == uid.to_string()).then_some(range)
     })
 }
@@ -205,21 +193,9 @@ pub fn subordinate_range(text: &str, user: &str, uid: u32) -> Option<(u32, u32)>
 pub fn map_with_one_apart(inside: u32, outside: u32, rest: u32, limit: u32) -> Vec<IdMapping> {
     let after = inside + 1;
     [
-        IdMapping {
-            inside: 0,
-            outside: rest,
-            count: inside.min(limit),
-        },
-        IdMapping {
-            inside,
-            outside,
-            count: 1,
-        },
-        IdMapping {
-            inside: after,
-            outside: rest + inside,
-            count: limit.saturating_sub(inside),
-        },
+        IdMapping { inside: 0, outside: rest, count: inside.min(limit) },
+        IdMapping { inside, outside, count: 1 },
+        IdMapping { inside: after, outside: rest + inside, count: limit.saturating_sub(inside) },
     ]
     .into_iter()
     .filter(|line| line.count > 0)
@@ -228,10 +204,7 @@ pub fn map_with_one_apart(inside: u32, outside: u32, rest: u32, limit: u32) -> V
 
 /// The text that the kernel takes for a uid_map or gid_map.
 pub fn map_text(lines: &[IdMapping]) -> String {
-    lines
-        .iter()
-        .map(|line| format!("{} {} {}\n", line.inside, line.outside, line.count))
-        .collect()
+    lines.iter().map(|line| format!("{} {} {}\n", line.inside, line.outside, line.count)).collect()
 }
 
 impl IdMaps {
@@ -259,10 +232,7 @@ mod tests {
         let second = RangeLock::take(pool.path(), "b", |_| true).unwrap();
         assert_eq!((first.base, second.base), (POOL_START, POOL_START + RANGE_LEN));
         drop(first);
-        assert_eq!(
-            RangeLock::take(pool.path(), "c", |_| true).unwrap().base,
-            POOL_START
-        );
+        assert_eq!(RangeLock::take(pool.path(), "c", |_| true).unwrap().base, POOL_START);
     }
 
     #[test]
@@ -275,9 +245,7 @@ mod tests {
     #[test]
     fn a_range_whose_last_user_still_lives_is_passed_over() {
         let pool = tempfile::tempdir().unwrap();
-        RangeLock::take(pool.path(), "crashed", |_| true)
-            .unwrap()
-            .abandon();
+        RangeLock::take(pool.path(), "crashed", |_| true).unwrap().abandon();
         fs::write(pool.path().join("0000.lock"), "crashed").unwrap();
         let lock = RangeLock::take(pool.path(), "next", |id| id != "crashed").unwrap();
         assert_eq!(lock.base, POOL_START + RANGE_LEN);
@@ -293,14 +261,8 @@ mod tests {
 
     #[test]
     fn one_id_apart_keeps_the_others_in_order() {
-        let maps = IdMaps {
-            uids: map_with_one_apart(1000, 42, 5000, 65_535),
-            gids: vec![],
-        };
+        let maps = IdMaps { uids: map_with_one_apart(1000, 42, 5000, 65_535), gids: vec![] };
         assert_eq!(map_text(&maps.uids), "0 5000 1000\n1000 42 1\n1001 6000 64535\n");
-        assert_eq!(
-            map_text(&map_with_one_apart(0, 42, 5000, 10)),
-            "0 42 1\n1 5000 10\n"
-        );
+        assert_eq!(map_text(&map_with_one_apart(0, 42, 5000, 10)), "0 42 1\n1 5000 10\n");
     }
 }

@@ -51,10 +51,7 @@ fn start_and_wait(
     own_filter: &Program,
 ) -> io::Result<()> {
     // Opened while still dumpable: the file belongs to root as soon as init is not (proc(5)).
-    let mut oom_score = File::options()
-        .read(true)
-        .write(true)
-        .open("/proc/self/oom_score_adj");
+    let mut oom_score = File::options().read(true).write(true).open("/proc/self/oom_score_adj");
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let mut signals = SigSet::all();
     signals.remove(Signal::SIGSYS);
@@ -92,13 +89,7 @@ fn start_and_wait(
     }
     drop(failure);
     let status = wait_for(pid, channel, &children)?;
-    channel.send(
-        &FromInit::Ended {
-            code: status.exit_status(),
-            signal: status.terminating_signal(),
-        },
-        &[],
-    )
+    channel.send(&FromInit::Ended { code: status.exit_status(), signal: status.terminating_signal() }, &[])
 }
 
 /// Reaps until the payload ends. The monitor's end closing ends init at once.
@@ -180,30 +171,19 @@ fn ignored_signals() -> io::Result<u64> {
 /// dup2 without close-on-exec, onto a number that belongs to nobody in this process.
 fn duplicate(fd: &OwnedFd, number: i32) -> io::Result<()> {
     // SAFETY: dup2 touches no memory; `number` is a standard stream or above every descriptor in use.
-    if unsafe { libc::dup2(fd.as_raw_fd(), number) } == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if unsafe { libc::dup2(fd.as_raw_fd(), number) } == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// execve with the search of execvp(3) in the payload's own PATH.
 fn exec(payload: &Payload) -> io::Error {
     let strings = |texts: &[String]| {
-        texts
-            .iter()
-            .map(|text| CString::new(text.as_bytes()))
-            .collect::<Result<Vec<_>, _>>()
+        texts.iter().map(|text| CString::new(text.as_bytes())).collect::<Result<Vec<_>, _>>()
     };
     let (Ok(args), Ok(env)) = (strings(&payload.args), strings(&payload.env)) else {
         return io::Error::from_raw_os_error(libc::EINVAL);
     };
     let pointers = |strings: &[CString]| -> Vec<*const c_char> {
-        strings
-            .iter()
-            .map(|text| text.as_ptr())
-            .chain([std::ptr::null()])
-            .collect()
+        strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (argv, envp) = (pointers(&args), pointers(&env));
     let Some(program) = payload.args.first() else {
@@ -215,10 +195,9 @@ fn exec(payload: &Payload) -> io::Error {
     let path = payload.env.iter().find_map(|pair| pair.strip_prefix("PATH="));
     let mut found = io::Error::from_raw_os_error(libc::ENOENT);
     for directory in path.unwrap_or("/usr/bin:/bin").split(':') {
-        let Ok(file) = CString::new(format!(
-            "{}/{program}",
-            if directory.is_empty() { "." } else { directory }
-        )) else {
+        let Ok(file) =
+            CString::new(format!("{}/{program}", if directory.is_empty() { "." } else { directory }))
+        else {
             continue;
         };
         let error = sys::execve(&file, &argv, &envp);
@@ -236,11 +215,7 @@ fn raise_oom_score(file: Option<&mut File>) -> Option<String> {
     let file = file?;
     let mut own = String::new();
     file.read_to_string(&mut own).ok()?;
-    let raised = own
-        .trim()
-        .parse::<i32>()
-        .ok()?
-        .max(OOM_SCORE_OF_PAYLOAD.parse().ok()?);
+    let raised = own.trim().parse::<i32>().ok()?.max(OOM_SCORE_OF_PAYLOAD.parse().ok()?);
     file.write_all(raised.to_string().as_bytes()).ok()?;
     Some(own.trim().to_string())
 }

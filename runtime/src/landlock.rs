@@ -40,24 +40,17 @@ pub(crate) fn restrict(abi: u8, rules: &[LandlockRule]) -> io::Result<()> {
             rights &= AccessFs::from_file(version);
         }
         if !rights.is_empty() {
-            ruleset = ruleset
-                .add_rule(PathBeneath::new(place, rights))
-                .map_err(io::Error::other)?;
+            ruleset = ruleset.add_rule(PathBeneath::new(place, rights)).map_err(io::Error::other)?;
         }
     }
     if abi >= 7 {
         // What a payload denies itself in a domain of its own is no news for the host's audit log.
         ruleset = ruleset.log_subdomains(false).map_err(io::Error::other)?;
     }
-    let RestrictionStatus {
-        ruleset,
-        no_new_privs,
-        ..
-    } = ruleset.restrict_self().map_err(io::Error::other)?;
+    let RestrictionStatus { ruleset, no_new_privs, .. } =
+        ruleset.restrict_self().map_err(io::Error::other)?;
     if ruleset != RulesetStatus::FullyEnforced || !no_new_privs {
-        return Err(io::Error::other(format!(
-            "the kernel enforces the ruleset only in part: {ruleset:?}"
-        )));
+        return Err(io::Error::other(format!("the kernel enforces the ruleset only in part: {ruleset:?}")));
     }
     Ok(())
 }
@@ -86,10 +79,9 @@ fn open(rule: &LandlockRule) -> io::Result<Option<(OwnedFd, FileType)>> {
         }
         // No grant for what is not there: less access, never more.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
-        Err(error) => Err(io::Error::new(
-            io::Error::from(error).kind(),
-            format!("{}: {error}", rule.path.display()),
-        )),
+        Err(error) => {
+            Err(io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", rule.path.display())))
+        }
     }
 }
 
@@ -104,10 +96,7 @@ fn rights(access: Access, abi: ABI) -> BitFlags<AccessFs> {
     grant(access.exec, AccessFs::Execute.into());
     grant(access.list, AccessFs::ReadDir.into());
     // Connecting to a pathname socket needs a right of its own from ABI 9 on; it goes with writing.
-    grant(
-        access.write,
-        AccessFs::WriteFile | AccessFs::Truncate | AccessFs::ResolveUnix,
-    );
+    grant(access.write, AccessFs::WriteFile | AccessFs::Truncate | AccessFs::ResolveUnix);
     grant(access.ioctl, AccessFs::IoctlDev.into());
     grant(
         access.create,

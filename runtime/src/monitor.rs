@@ -24,14 +24,8 @@ const GRACE_OF_ORPHANS: Duration = Duration::from_secs(1);
 /// A sandbox that has run for this long without a word is likely to run for longer.
 const SETTLING: Duration = Duration::from_millis(200);
 /// Signals that are passed on to the payload.
-const FORWARDED: [Signal; 6] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-];
+const FORWARDED: [Signal; 6] =
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// How the payload ended, as far as init could say.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,10 +77,9 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
         return Ok(match serde_json::from_reader(reader) {
             Ok(Started::Runs { id }) => Detached::Parent { id },
             Ok(Started::Failed { message, status }) => Detached::Failed { message, status },
-            Err(error) => Detached::Failed {
-                message: format!("the monitor ended early: {error}"),
-                status: 125,
-            },
+            Err(error) => {
+                Detached::Failed { message: format!("the monitor ended early: {error}"), status: 125 }
+            }
         });
     }
     drop(reader);
@@ -102,28 +95,18 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
         .and_then(|()| Prepared::once())
         .and_then(|prepared| {
             watch_over(spec, options, prepared, None, |sandbox| {
-                tell(&Started::Runs {
-                    id: sandbox.id().into(),
-                })
+                tell(&Started::Runs { id: sandbox.id().into() })
             })
         });
     if let Err(error) = &result {
-        tell(&Started::Failed {
-            message: error.to_string(),
-            status: error.exit_status(),
-        });
+        tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
     }
-    Ok(Detached::Monitor {
-        result: Box::new(result),
-    })
+    Ok(Detached::Monitor { result: Box::new(result) })
 }
 
 fn leave_terminal() -> io::Result<()> {
     rustix::process::setsid()?;
-    let null = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     Ok(rustix::stdio::dup2_stderr(&null)?)
@@ -145,9 +128,7 @@ pub(crate) fn run_on_line(
     prepared: Prepared,
     line: &Line,
 ) -> Result<EndReport, LaunchError> {
-    watch_over(spec, options, prepared, Some(line), |sandbox| {
-        line.tell_started(sandbox.id(), sandbox.pid())
-    })
+    watch_over(spec, options, prepared, Some(line), |sandbox| line.tell_started(sandbox.id(), sandbox.pid()))
 }
 
 fn watch_over(
@@ -160,12 +141,7 @@ fn watch_over(
     // Blocked before anything is built: a signal during the build is forwarded when the payload runs.
     let mut signals: SigSet = FORWARDED.into_iter().collect();
     signals.add(Signal::SIGWINCH);
-    let call = |what| {
-        move |errno: nix::Error| LaunchError::Call {
-            what,
-            source: errno.into(),
-        }
-    };
+    let call = |what| move |errno: nix::Error| LaunchError::Call { what, source: errno.into() };
     let mask_before = signals
         .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
         .map_err(call("blocking signals"))?;
@@ -192,10 +168,8 @@ impl Sandbox {
     ) -> Result<EndReport, LaunchError> {
         let raw = match &self.terminal {
             Some(master) => {
-                let raw = Raw::enter(rustix::stdio::stdin()).map_err(|source| LaunchError::Call {
-                    what: "setting the terminal",
-                    source,
-                })?;
+                let raw = Raw::enter(rustix::stdio::stdin())
+                    .map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
                 raw.copy_size(master.as_fd());
                 Some(raw)
             }
@@ -204,10 +178,7 @@ impl Sandbox {
         let started = Instant::now();
         self.channel
             .send(&ToInit::Release, &[])
-            .map_err(|source| LaunchError::Call {
-                what: "releasing the payload",
-                source,
-            })?;
+            .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
         released(&self);
         let spec_digest = spec.digest().unwrap_or_default();
         let ending = self.watch(started, signals, raw.as_ref(), line)?;
@@ -223,14 +194,7 @@ impl Sandbox {
         let left = init_ended
             .map_err(|error| error.to_string())
             .and_then(|()| self.parts.take_away().map_err(|error| error.to_string()));
-        Ok(self.report(
-            spec,
-            spec_digest,
-            ending,
-            wall,
-            stats.unwrap_or_default(),
-            left.err(),
-        ))
+        Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
 
     fn watch(
@@ -240,14 +204,8 @@ impl Sandbox {
         raw: Option<&Raw>,
         mut line: Option<&Line>,
     ) -> Result<Ending, LaunchError> {
-        let waiting = |source| LaunchError::Call {
-            what: "waiting for the payload",
-            source,
-        };
-        let mut deadline = self
-            .plan
-            .wall_ms
-            .map(|limit| started + Duration::from_millis(limit));
+        let waiting = |source| LaunchError::Call { what: "waiting for the payload", source };
+        let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
         let mut ending = Ending::default();
         let mut stdin_open = raw.is_some();
         let mut settled = false;
@@ -265,11 +223,7 @@ impl Sandbox {
             }
             fds.extend(line.map(|line| PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)));
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let timeout = left
-                .into_iter()
-                .chain((!settled).then_some(SETTLING))
-                .min()
-                .map(timespec);
+            let timeout = left.into_iter().chain((!settled).then_some(SETTLING)).min().map(timespec);
             let count = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
             if count.map_err(|errno| waiting(errno.into()))? == 0 && !settled {
                 settled = true;
@@ -312,11 +266,7 @@ impl Sandbox {
             if ready[0] {
                 match self.channel.receive::<FromInit>().map_err(waiting)? {
                     Some((FromInit::Ended { code, signal }, _)) => {
-                        return Ok(Ending {
-                            code,
-                            signal,
-                            ..ending
-                        });
+                        return Ok(Ending { code, signal, ..ending });
                     }
                     Some((FromInit::ExecFailed { errno }, _)) => {
                         let command = self.plan.payload.args.first().cloned().unwrap_or_default();
@@ -328,10 +278,7 @@ impl Sandbox {
                     Some(_) => {}
                     // Init was killed: by the kernel for want of memory, or by us.
                     None => {
-                        return Ok(Ending {
-                            signal: Some(libc::SIGKILL),
-                            ..ending
-                        });
+                        return Ok(Ending { signal: Some(libc::SIGKILL), ..ending });
                     }
                 }
             }
@@ -339,10 +286,7 @@ impl Sandbox {
                 if ending.timed_out || ending.orphaned {
                     let killed = init.map_or(Ok(()), |init| init.kill());
                     killed.map_err(waiting)?;
-                    return Ok(Ending {
-                        signal: Some(libc::SIGKILL),
-                        ..ending
-                    });
+                    return Ok(Ending { signal: Some(libc::SIGKILL), ..ending });
                 }
                 ending.timed_out = true;
                 deadline = Some(Instant::now() + GRACE);
@@ -392,19 +336,10 @@ impl Sandbox {
             signal: ending.signal,
             error: None,
             wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
-            user_ms: stats
-                .cpu_user_ns
-                .map(millis)
-                .or(usage.map(|usage| usage_ms(usage.user_time()))),
-            sys_ms: stats
-                .cpu_system_ns
-                .map(millis)
-                .or(usage.map(|usage| usage_ms(usage.system_time()))),
+            user_ms: stats.cpu_user_ns.map(millis).or(usage.map(|usage| usage_ms(usage.user_time()))),
+            sys_ms: stats.cpu_system_ns.map(millis).or(usage.map(|usage| usage_ms(usage.system_time()))),
             memory_peak: stats.memory_peak.or(resident),
-            io: stats
-                .io_read_bytes
-                .zip(stats.io_written_bytes)
-                .map(|(read, written)| Io { read, written }),
+            io: stats.io_read_bytes.zip(stats.io_written_bytes).map(|(read, written)| Io { read, written }),
             pids_peak: stats.pids_peak,
             pids_refused: stats.pids_max_events,
             oom_kills: stats.oom_kills,

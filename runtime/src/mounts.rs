@@ -32,14 +32,8 @@ pub(crate) struct Mounts {
 impl Mounts {
     /// No mounts yet; the caller makes entries.
     pub(crate) fn of_caller() -> Mounts {
-        let (uid, gid) = (
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        );
-        Mounts {
-            fds: BTreeMap::new(),
-            builder: Owner { uid, gid },
-        }
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Mounts { fds: BTreeMap::new(), builder: Owner { uid, gid } }
     }
 
     pub(crate) fn insert(&mut self, id: MountId, fd: OwnedFd) {
@@ -66,14 +60,7 @@ pub(crate) fn tmpfs(size: u64, mode: u32, owner: Owner, flags: MountFlags) -> io
 pub(crate) fn proc() -> io::Result<OwnedFd> {
     let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "hidepid", "invisible")?;
-    finish(
-        &context,
-        attributes(MountFlags {
-            no_exec: true,
-            no_dev: true,
-            read_only: false,
-        }),
-    )
+    finish(&context, attributes(MountFlags { no_exec: true, no_dev: true, read_only: false }))
 }
 
 /// A devpts instance of its own.
@@ -82,13 +69,7 @@ pub(crate) fn devpts() -> io::Result<OwnedFd> {
     fsconfig_set_flag(&context, "newinstance")?;
     fsconfig_set_string(&context, "ptmxmode", "0666")?;
     fsconfig_set_string(&context, "mode", "0620")?;
-    finish(
-        &context,
-        attributes(MountFlags {
-            no_exec: true,
-            ..MountFlags::default()
-        }),
-    )
+    finish(&context, attributes(MountFlags { no_exec: true, ..MountFlags::default() }))
 }
 
 /// An overlay of layers that lie below the working directory; see the plan's scratch directory.
@@ -131,45 +112,25 @@ pub(crate) fn clone_tree(
     map: Option<&Idmap>,
 ) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let place = rustix::fs::openat2(
-        CWD,
-        source,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        resolve,
-    )?;
+    let place = rustix::fs::openat2(CWD, source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(
-        &place,
-        "",
-        clone | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH,
-    )?;
+    let tree = open_tree(&place, "", clone | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::AT_EMPTY_PATH)?;
     let found = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
     let wanted = match kind {
         FileKind::Directory => FileType::Directory,
         FileKind::File => FileType::RegularFile,
         FileKind::CharDevice => FileType::CharacterDevice,
         FileKind::BlockDevice | FileKind::Socket | FileKind::Fifo => {
-            return Err(io::Error::other(
-                "only directories, files and character devices are mounted",
-            ));
+            return Err(io::Error::other("only directories, files and character devices are mounted"));
         }
     };
     if found != wanted {
-        return Err(io::Error::other(format!(
-            "changed while it was planned: now a {found:?}"
-        )));
+        return Err(io::Error::other(format!("changed while it was planned: now a {found:?}")));
     }
     sys::mount_setattr(tree.as_fd(), true, attributes(flags), true, None)?;
     if let Some(Idmap { maps, required }) = map {
         let holder = idmap::user_namespace(maps)?;
-        match sys::mount_setattr(
-            tree.as_fd(),
-            true,
-            MountAttrFlags::empty(),
-            false,
-            Some(holder.as_fd()),
-        ) {
+        match sys::mount_setattr(tree.as_fd(), true, MountAttrFlags::empty(), false, Some(holder.as_fd())) {
             Err(error) if *required => {
                 return Err(io::Error::other(format!(
                     "this file system refuses idmapped mounts ({error}); use ids = \"direct\", or another file system"
@@ -193,43 +154,25 @@ fn make(mount: BorrowedFd<'_>, path: &Path, owner: Option<Owner>, entry: &Entry)
         Entry::Copy { source } => match small_file(source) {
             Ok(content) => create(mount, path, 0o644)?.write_all(&content)?,
             Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
-                ) =>
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
             {
                 return Ok(());
             }
             Err(error) => {
-                return Err(io::Error::new(
-                    error.kind(),
-                    format!("{}: {error}", source.display()),
-                ));
+                return Err(io::Error::new(error.kind(), format!("{}: {error}", source.display())));
             }
         },
         Entry::Link { target } => rustix::fs::symlinkat(target, mount, path)?,
         Entry::Device { major, minor } => {
             let device = rustix::fs::makedev(*major, *minor);
-            rustix::fs::mknodat(
-                mount,
-                path,
-                FileType::CharacterDevice,
-                Mode::from_raw_mode(0o666),
-                device,
-            )?;
+            rustix::fs::mknodat(mount, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
         }
     }
     let Some(Owner { uid, gid }) = owner else {
         return Ok(());
     };
     let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-    Ok(rustix::fs::chownat(
-        mount,
-        path,
-        uid,
-        gid,
-        AtFlags::SYMLINK_NOFOLLOW,
-    )?)
+    Ok(rustix::fs::chownat(mount, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn create(mount: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<File> {
@@ -264,13 +207,7 @@ pub(crate) fn make_private() -> io::Result<()> {
 
 /// Moves a mount onto the process's `/`, over what is there.
 pub(crate) fn attach_root(mount: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(move_mount(
-        mount,
-        "",
-        CWD,
-        "/",
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-    )?)
+    Ok(move_mount(mount, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
 /// Moves a mount to `target` below `root`; no component may be a link.
@@ -287,22 +224,12 @@ pub(crate) fn open_inside(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> i
         empty if empty.as_os_str().is_empty() => Path::new("."),
         path => path,
     };
-    Ok(rustix::fs::openat2(
-        root,
-        path,
-        flags | OFlags::CLOEXEC,
-        Mode::empty(),
-        resolve,
-    )?)
+    Ok(rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
 /// Pivots into `root`, which lies on `/`, and detaches what was there (pivot_root(2), NOTES).
 pub(crate) fn pivot(root: BorrowedFd<'_>) -> io::Result<()> {
-    let old = rustix::fs::open(
-        "/",
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let old = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::process::fchdir(root)?;
     rustix::process::pivot_root(".", ".")?;
     rustix::process::fchdir(&old)?;
@@ -324,11 +251,7 @@ pub(crate) fn mask(paths: &[impl AsRef<Path>], owner: Owner) -> io::Result<()> {
         };
         let cover = match (kind, &empty) {
             (FileType::Directory, None) => {
-                let flags = MountFlags {
-                    read_only: true,
-                    no_exec: true,
-                    no_dev: true,
-                };
+                let flags = MountFlags { read_only: true, no_exec: true, no_dev: true };
                 let cover = tmpfs(4096, 0o555, owner, flags)?;
                 move_onto(&cover, &place)?;
                 empty = Some(cover);
@@ -361,11 +284,7 @@ pub(crate) fn read_only(paths: &[impl AsRef<Path>]) -> io::Result<()> {
 }
 
 fn existing(path: &Path) -> io::Result<Option<(OwnedFd, FileType)>> {
-    match rustix::fs::open(
-        path,
-        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) {
+    match rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Ok(place) => {
             let kind = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode);
             Ok(Some((place, kind)))
@@ -376,19 +295,12 @@ fn existing(path: &Path) -> io::Result<Option<(OwnedFd, FileType)>> {
 }
 
 fn null_device() -> io::Result<OwnedFd> {
-    let null = open_tree(
-        CWD,
-        "/dev/null",
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-    )?;
+    let null =
+        open_tree(CWD, "/dev/null", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     let stat = rustix::fs::fstat(&null)?;
     let is_null = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
         && stat.st_rdev == rustix::fs::makedev(1, 3);
-    if is_null {
-        Ok(null)
-    } else {
-        Err(io::Error::other("/dev/null inside is not the null device"))
-    }
+    if is_null { Ok(null) } else { Err(io::Error::other("/dev/null inside is not the null device")) }
 }
 
 fn move_onto(mount: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
@@ -407,32 +319,15 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
 /// Performs a step that builds a detached mount, on whichever side.
 pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
     match action {
-        Action::NewTmpfs {
-            mount,
-            size,
-            mode,
-            owner,
-            flags,
-        } => {
+        Action::NewTmpfs { mount, size, mode, owner, flags } => {
             mounts.insert(*mount, tmpfs(*size, *mode, *owner, *flags)?);
             Ok(())
         }
-        Action::CloneTree {
-            mount,
-            source,
-            kind,
-            flags,
-            idmap,
-        } => {
+        Action::CloneTree { mount, source, kind, flags, idmap } => {
             mounts.insert(*mount, clone_tree(source, *kind, *flags, idmap.as_ref())?);
             Ok(())
         }
-        Action::Make {
-            mount,
-            path,
-            owner,
-            entry,
-        } => {
+        Action::Make { mount, path, owner, entry } => {
             let owner = (*owner != mounts.builder).then_some(*owner);
             make(mounts.get(*mount)?, path, owner, entry)
         }

@@ -18,20 +18,12 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     }
     // SAFETY: `request` is a valid ifreq with a NUL-terminated name, and outlives the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Interface names in the text of `/proc/PID/net/dev` (proc_pid_net(5)).
 pub(crate) fn interfaces(text: &str) -> Vec<&str> {
-    text.lines()
-        .skip(2)
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, _)| name.trim())
-        .collect()
+    text.lines().skip(2).filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect()
 }
 
 #[cfg(test)]

@@ -190,10 +190,8 @@ pub struct ReportRecord {
 impl ReportPlace {
     /// Opens the directory of `path`.
     pub fn open(path: &Path) -> io::Result<ReportPlace> {
-        let name = path
-            .file_name()
-            .ok_or_else(|| io::Error::other("is not the name of a file"))?
-            .to_os_string();
+        let name =
+            path.file_name().ok_or_else(|| io::Error::other("is not the name of a file"))?.to_os_string();
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -203,21 +201,9 @@ impl ReportPlace {
             return Err(io::Error::other("is a directory; name a file"));
         }
         let directory = open_directory(&parent)?;
-        rustix::fs::accessat(
-            &directory,
-            ".",
-            Access::WRITE_OK | Access::EXEC_OK,
-            AtFlags::EACCESS,
-        )?;
-        let record = ReportRecord {
-            path: parent.join(&name),
-            directory: identity(&directory)?,
-        };
-        Ok(ReportPlace {
-            directory,
-            name,
-            record,
-        })
+        rustix::fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+        let record = ReportRecord { path: parent.join(&name), directory: identity(&directory)? };
+        Ok(ReportPlace { directory, name, record })
     }
 
     /// Opens a recorded place, if its directory is still the same.
@@ -229,11 +215,7 @@ impl ReportPlace {
         if identity(&directory)? != record.directory {
             return Err(io::Error::other("its directory was replaced"));
         }
-        Ok(ReportPlace {
-            directory,
-            name: name.to_os_string(),
-            record: record.clone(),
-        })
+        Ok(ReportPlace { directory, name: name.to_os_string(), record: record.clone() })
     }
 
     /// What a later process needs to open the place again.
@@ -256,12 +238,7 @@ impl ReportPlace {
             let mut file = fs::File::from(file);
             serde_json::to_writer_pretty(&mut file, report)?;
             file.write_all(b"\n")?;
-            Ok(rustix::fs::renameat(
-                &self.directory,
-                &temporary,
-                &self.directory,
-                &self.name,
-            )?)
+            Ok(rustix::fs::renameat(&self.directory, &temporary, &self.directory, &self.name)?)
         })();
         if written.is_err() {
             // The first error is the one to tell.
@@ -273,13 +250,7 @@ impl ReportPlace {
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat2(
-        rustix::fs::CWD,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS,
-    )?)
+    Ok(rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
 }
 
 fn identity(directory: &OwnedFd) -> io::Result<(u64, u64)> {
@@ -311,9 +282,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("report.json");
         let place = ReportPlace::open(&path).unwrap();
-        place
-            .write(&EndReport::without_run("x", Reason::Exited, ""))
-            .unwrap();
+        place.write(&EndReport::without_run("x", Reason::Exited, "")).unwrap();
         let report: EndReport = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         assert_eq!(report.id, "x");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
@@ -330,9 +299,7 @@ mod tests {
         let record = place.record().clone();
         fs::rename(&work, directory.path().join("moved")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &work).unwrap();
-        place
-            .write(&EndReport::without_run("x", Reason::Exited, ""))
-            .unwrap();
+        place.write(&EndReport::without_run("x", Reason::Exited, "")).unwrap();
         assert!(directory.path().join("moved/report.json").exists());
         assert!(ReportPlace::reopen(&record).is_err());
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);

@@ -132,9 +132,8 @@ impl Sandboxes {
         let root = if rustix::process::geteuid().is_root() {
             PathBuf::from("/run/airlock")
         } else {
-            let base = std::env::var_os("XDG_RUNTIME_DIR")
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute());
+            let base =
+                std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
             base.ok_or(StateError::NoRuntimeDir)?.join("airlock")
         };
         Sandboxes::at(root)
@@ -169,11 +168,7 @@ impl Sandboxes {
     pub fn new_id(&self) -> Result<String, StateError> {
         let mut bytes = [0_u8; 6];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
-            StateError::Io {
-                step: "naming a sandbox",
-                path: self.root.clone(),
-                source: error.into(),
-            }
+            StateError::Io { step: "naming a sandbox", path: self.root.clone(), source: error.into() }
         })?;
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     }
@@ -181,40 +176,23 @@ impl Sandboxes {
     /// Makes and locks the state of a new sandbox.
     pub fn create(&self, id: &str, spec: &Spec, report: Option<ReportRecord>) -> Result<State, StateError> {
         let path = self.path(id);
-        let options = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path);
+        let options = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let file = options.map_err(at("creating", &path))?;
         file.lock().map_err(at("locking", &path))?;
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let command = spec
-            .oci
-            .process()
-            .as_ref()
-            .and_then(|process| process.args().as_ref());
+        let command = spec.oci.process().as_ref().and_then(|process| process.args().as_ref());
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let record = Record {
             id: id.into(),
             policy: spec.airlock.policy.clone(),
             command: command.map(|args| args.join(" ")).unwrap_or_default(),
-            monitor: ProcessRecord {
-                pid,
-                started: start_time(pid).unwrap_or(0),
-            },
+            monitor: ProcessRecord { pid, started: start_time(pid).unwrap_or(0) },
             init: None,
             cgroup: None,
             report,
             started: started.map_or(0, |since| since.as_secs()),
         };
-        let mut state = State {
-            path,
-            file,
-            record,
-            written: 0,
-        };
+        let mut state = State { path, file, record, written: 0 };
         state.write()?;
         Ok(state)
     }
@@ -236,11 +214,7 @@ impl Sandboxes {
 
     /// Ends a sandbox; after a kill, waits until it is gone.
     pub fn end(&self, id: &str, ending: Ending) -> Result<(), StateError> {
-        let record = self
-            .list()?
-            .into_iter()
-            .find(|record| record.id == id)
-            .ok_or(StateError::Unknown)?;
+        let record = self.list()?.into_iter().find(|record| record.id == id).ok_or(StateError::Unknown)?;
         if ending == Ending::Ask {
             signal(record.monitor, rustix::process::Signal::TERM);
             return Ok(());
@@ -292,8 +266,7 @@ impl Sandboxes {
             Err(TryLockError::Error(error)) => return Err(error.to_string()),
         }
         let mut text = String::new();
-        file.read_to_string(&mut text)
-            .map_err(|error| error.to_string())?;
+        file.read_to_string(&mut text).map_err(|error| error.to_string())?;
         // An empty or cut file: its monitor died before it had made anything but this file.
         if let Ok(record) = serde_json::from_str::<Record>(&text) {
             if let Some(init) = record.init {
@@ -313,13 +286,7 @@ impl Sandboxes {
         let entries = fs::read_dir(&directory).map_err(at("reading", &directory))?;
         Ok(entries
             .filter_map(|entry| {
-                entry
-                    .ok()?
-                    .file_name()
-                    .into_string()
-                    .ok()?
-                    .strip_suffix(".json")
-                    .map(String::from)
+                entry.ok()?.file_name().into_string().ok()?.strip_suffix(".json").map(String::from)
             })
             .collect())
     }
@@ -357,9 +324,7 @@ impl State {
         })?;
         text.resize(text.len().max(self.written), b' ');
         self.written = text.len();
-        self.file
-            .write_all_at(&text, 0)
-            .map_err(at("writing", &self.path))
+        self.file.write_all_at(&text, 0).map_err(at("writing", &self.path))
     }
 }
 
@@ -382,9 +347,8 @@ fn remove_cgroup(record: &CgroupRecord) -> Result<(), String> {
     let facts = CgroupFacts::read().map_err(|error| error.to_string())?;
     let group = Cgroup::open(record, &facts).map_err(|error| error.to_string())?;
     let timeout: Duration = END_TIMEOUT;
-    let removed = group
-        .remove(Duration::ZERO)
-        .or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
+    let removed =
+        group.remove(Duration::ZERO).or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
     removed.map_err(|error| error.to_string())
 }
 
@@ -393,11 +357,7 @@ fn write_lost_report(record: &Record) {
     let report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
     let written = ReportPlace::reopen(place).and_then(|place| {
         // The monitor may have got as far as writing it.
-        if place.is_taken() {
-            Ok(())
-        } else {
-            place.write(&report)
-        }
+        if place.is_taken() { Ok(()) } else { place.write(&report) }
     });
     if let Err(error) = written {
         tracing::warn!("report {}: {error}", place.path.display());
@@ -421,10 +381,7 @@ mod tests {
     use super::*;
 
     fn spec() -> Spec {
-        Spec {
-            oci: oci_spec::runtime::Spec::default(),
-            airlock: crate::spec::Extension::default(),
-        }
+        Spec { oci: oci_spec::runtime::Spec::default(), airlock: crate::spec::Extension::default() }
     }
 
     #[test]
@@ -445,11 +402,7 @@ mod tests {
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
         let report = directory.path().join("report.json");
         let place = ReportPlace::open(&report).unwrap();
-        drop(
-            sandboxes
-                .create("lost", &spec(), Some(place.record().clone()))
-                .unwrap(),
-        );
+        drop(sandboxes.create("lost", &spec(), Some(place.record().clone())).unwrap());
         sandboxes.sweep().unwrap();
         let text = fs::read_to_string(report).unwrap();
         assert!(text.contains("supervisor-lost"), "{text}");

@@ -81,13 +81,9 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
 pub(crate) fn forget_environment() -> io::Result<()> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     // Fields 50 and 51 of proc_pid_stat(5), counted from the end of the name in field 2.
-    let fields = stat
-        .rsplit_once(')')
-        .map(|(_, rest)| rest.split_whitespace().skip(47));
-    let mut bounds = fields
-        .into_iter()
-        .flatten()
-        .map(|field| field.parse::<usize>().map_err(io::Error::other));
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(47));
+    let mut bounds =
+        fields.into_iter().flatten().map(|field| field.parse::<usize>().map_err(io::Error::other));
     let (Some(start), Some(end)) = (bounds.next().transpose()?, bounds.next().transpose()?) else {
         return Err(io::Error::other("/proc/self/stat has too few fields"));
     };
@@ -165,11 +161,8 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
 /// # Safety
 /// No owner of any other descriptor may be used or dropped afterwards.
 pub(crate) unsafe fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
-    let mut keep: Vec<u32> = keep
-        .iter()
-        .filter_map(|fd| u32::try_from(*fd).ok())
-        .filter(|fd| *fd > 2)
-        .collect();
+    let mut keep: Vec<u32> =
+        keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
     keep.sort_unstable();
     let mut first = 3;
     for kept in keep.into_iter().chain([u32::MAX]) {
@@ -211,12 +204,7 @@ pub(crate) fn reset_signals(mask: u64) -> io::Result<()> {
         restorer: usize,
         mask: u64,
     }
-    let default = KernelSigaction {
-        handler: libc::SIG_DFL,
-        flags: 0,
-        restorer: 0,
-        mask: 0,
-    };
+    let default = KernelSigaction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
     for signal in (1..=64).filter(|signal| mask & 1 << (signal - 1) != 0) {
         // SAFETY: `default` is the kernel's sigaction of x86-64 with its 8-byte mask; no handler is installed.
         let result = unsafe {
@@ -237,13 +225,7 @@ pub(crate) fn reset_signals(mask: u64) -> io::Result<()> {
 pub(crate) fn new_session_keyring() -> io::Result<()> {
     const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
     // SAFETY: a null name asks for an anonymous keyring; no memory is passed.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_keyctl,
-            KEYCTL_JOIN_SESSION_KEYRING,
-            std::ptr::null::<u8>(),
-        )
-    })
+    check(unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) })
 }
 
 /// The Landlock ABI of the running kernel; 0 where Landlock is absent or disabled at boot.
@@ -294,11 +276,7 @@ pub(crate) fn release_memory() {
             };
             // SAFETY: the segment is mapped from a file and never written, so its pages can be read again.
             unsafe {
-                libc::madvise(
-                    std::ptr::with_exposed_provenance_mut(start),
-                    length,
-                    libc::MADV_DONTNEED,
-                )
+                libc::madvise(std::ptr::with_exposed_provenance_mut(start), length, libc::MADV_DONTNEED)
             };
         }
         0
@@ -316,9 +294,5 @@ pub(crate) fn exit_now(code: i32) -> ! {
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -13,10 +13,7 @@ pub(crate) fn open() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let master = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
     unlockpt(&master)?;
-    let peer = ioctl_tiocgptpeer(
-        &master,
-        OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
-    )?;
+    let peer = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     Ok((master, peer))
 }
 

@@ -27,11 +27,7 @@ pub(crate) struct Verification {
 impl Verification {
     /// Reads what is settled as soon as init has been cloned and its group is limited, while it still mounts.
     pub(crate) fn begin(pid: i32, plan: &Plan, cgroup: Option<&Cgroup>) -> Verification {
-        let mut check = Verification {
-            pid,
-            evidence: Vec::new(),
-            differences: Vec::new(),
-        };
+        let mut check = Verification { pid, evidence: Vec::new(), differences: Vec::new() };
         check.maps(&plan.expect.maps);
         if let Some(group) = cgroup {
             check.cgroup_settings(plan, group);
@@ -60,29 +56,21 @@ impl Verification {
             self.cgroup_membership(group);
         }
         for Probe { clause, what } in probes {
-            self.evidence.push(Evidence {
-                clause,
-                what,
-                evidence: EvidenceKind::ChildProbe,
-            });
+            self.evidence.push(Evidence { clause, what, evidence: EvidenceKind::ChildProbe });
         }
         self.steps_without_readback(plan);
         self.every_promise_has_evidence(plan);
-        if self.differences.is_empty() {
-            Ok(self.evidence)
-        } else {
-            Err(self.differences)
-        }
+        if self.differences.is_empty() { Ok(self.evidence) } else { Err(self.differences) }
     }
 
     fn read(&mut self, file: &str) -> String {
         let path = format!("/proc/{}/{file}", self.pid);
-        sys::read_small(CWD, &path)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_else(|error| {
+        sys::read_small(CWD, &path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(
+            |error| {
                 self.differences.push(format!("{path} cannot be read: {error}"));
                 String::new()
-            })
+            },
+        )
     }
 
     fn holds(&mut self, clause: &str, what: impl Into<String>) {
@@ -97,8 +85,7 @@ impl Verification {
         if expected == found {
             self.holds(clause, format!("{what}: {found:?}"));
         } else {
-            self.differences
-                .push(format!("{clause}: {what} should be {expected:?}, is {found:?}"));
+            self.differences.push(format!("{clause}: {what} should be {expected:?}, is {found:?}"));
         }
     }
 
@@ -109,14 +96,11 @@ impl Verification {
             let theirs = fs::read_link(format!("/proc/{}/ns/{name}", self.pid));
             match (own, theirs) {
                 (Ok(own), Ok(theirs)) if own != theirs => {
-                    self.holds(
-                        "namespaces",
-                        format!("own {name} namespace: {}", theirs.display()),
-                    );
+                    self.holds("namespaces", format!("own {name} namespace: {}", theirs.display()));
                 }
-                (own, theirs) => self
-                    .differences
-                    .push(format!("namespace {name}: {theirs:?} against the host's {own:?}")),
+                (own, theirs) => {
+                    self.differences.push(format!("namespace {name}: {theirs:?} against the host's {own:?}"))
+                }
             }
         }
     }
@@ -137,47 +121,22 @@ impl Verification {
             .collect();
         let field = |key: &str| fields.get(key).copied().unwrap_or("absent");
         let numbers = |key: &str| -> Vec<u32> {
-            field(key)
-                .split_whitespace()
-                .filter_map(|n| n.parse().ok())
-                .collect()
+            field(key).split_whitespace().filter_map(|n| n.parse().ok()).collect()
         };
         let (uid, gid) = expect.host_ids;
-        self.equal(
-            "identity.user",
-            "uids on the host",
-            &vec![uid; 4],
-            &numbers("Uid"),
-        );
-        self.equal(
-            "identity.user",
-            "gids on the host",
-            &vec![gid; 4],
-            &numbers("Gid"),
-        );
+        self.equal("identity.user", "uids on the host", &vec![uid; 4], &numbers("Uid"));
+        self.equal("identity.user", "gids on the host", &vec![gid; 4], &numbers("Gid"));
         match &expect.groups {
-            Some(groups) => self.equal(
-                "identity.groups",
-                "supplementary groups on the host",
-                groups,
-                &numbers("Groups"),
-            ),
-            None => self.holds(
-                "identity.groups",
-                format!("supplementary groups kept: {:?}", numbers("Groups")),
-            ),
+            Some(groups) => {
+                self.equal("identity.groups", "supplementary groups on the host", groups, &numbers("Groups"))
+            }
+            None => {
+                self.holds("identity.groups", format!("supplementary groups kept: {:?}", numbers("Groups")))
+            }
         }
-        let mask = expect
-            .capabilities
-            .iter()
-            .fold(0_u64, |mask, number| mask | 1 << number);
+        let mask = expect.capabilities.iter().fold(0_u64, |mask, number| mask | 1 << number);
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            self.equal(
-                "capabilities.keep",
-                set,
-                &format!("{mask:016x}"),
-                &field(set).to_string(),
-            );
+            self.equal("capabilities.keep", set, &format!("{mask:016x}"), &field(set).to_string());
         }
         self.equal("process", "NoNewPrivs", &"1", &field("NoNewPrivs"));
         if expect.seccomp {
@@ -192,17 +151,12 @@ impl Verification {
                 continue;
             };
             let Some(line) = text.lines().find(|line| line.starts_with(name)) else {
-                self.differences
-                    .push(format!("limits: no line {name:?} in /proc/PID/limits"));
+                self.differences.push(format!("limits: no line {name:?} in /proc/PID/limits"));
                 continue;
             };
             let found: Vec<&str> = line[name.len()..].split_whitespace().take(2).collect();
             let text = |value: u64| {
-                if value == u64::MAX {
-                    "unlimited".to_string()
-                } else {
-                    value.to_string()
-                }
+                if value == u64::MAX { "unlimited".to_string() } else { value.to_string() }
             };
             self.equal(
                 "limits",
@@ -227,9 +181,7 @@ impl Verification {
                 .take_while(|field| **field != "-")
                 .any(|field| field.starts_with("shared:"));
             if shared {
-                self.differences.push(format!(
-                    "mount {point} still exchanges mount events with the host"
-                ));
+                self.differences.push(format!("mount {point} still exchanges mount events with the host"));
             }
             // Later mounts cover earlier ones at the same place.
             found.insert(unescape(point), options.split(',').collect());
@@ -243,17 +195,8 @@ impl Verification {
                 ));
                 continue;
             };
-            let MountFlags {
-                read_only,
-                no_exec,
-                no_dev,
-            } = mount.flags;
-            let wanted = [
-                (true, "nosuid"),
-                (read_only, "ro"),
-                (no_exec, "noexec"),
-                (no_dev, "nodev"),
-            ];
+            let MountFlags { read_only, no_exec, no_dev } = mount.flags;
+            let wanted = [(true, "nosuid"), (read_only, "ro"), (no_exec, "noexec"), (no_dev, "nodev")];
             let missing: Vec<&str> = wanted
                 .iter()
                 .filter(|(asked, name)| *asked && !options.contains(name))
@@ -286,38 +229,27 @@ impl Verification {
         if strangers.is_empty() {
             self.holds("root", "nothing else is mounted");
         } else {
-            self.differences
-                .push(format!("root: mounts that nobody asked for: {strangers:?}"));
+            self.differences.push(format!("root: mounts that nobody asked for: {strangers:?}"));
         }
     }
 
     fn network(&mut self, expect: &Expectations) {
         if expect.namespaces.contains(&Namespace::Network) {
             let text = self.read("net/dev");
-            self.equal(
-                "network.mode",
-                "interfaces",
-                &vec!["lo"],
-                &network::interfaces(&text),
-            );
+            self.equal("network.mode", "interfaces", &vec!["lo"], &network::interfaces(&text));
         }
     }
 
     fn cgroup_membership(&mut self, group: &Cgroup) {
         let text = self.read("cgroup");
-        let paths: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.splitn(3, ':').nth(2))
-            .collect();
+        let paths: Vec<&str> = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
         for (_, directory) in group.paths() {
-            let inside = paths
-                .iter()
-                .any(|path| *path != "/" && directory.ends_with(path.trim_start_matches('/')));
+            let inside =
+                paths.iter().any(|path| *path != "/" && directory.ends_with(path.trim_start_matches('/')));
             if inside {
                 self.holds("limits", format!("in control group {}", directory.display()));
             } else {
-                self.differences
-                    .push(format!("limits: init is not in {}", directory.display()));
+                self.differences.push(format!("limits: init is not in {}", directory.display()));
             }
         }
     }
@@ -331,8 +263,7 @@ impl Verification {
                         if reading.holds {
                             self.holds("limits", what);
                         } else {
-                            self.differences
-                                .push(format!("limits: {what}, should be {}", reading.wanted));
+                            self.differences.push(format!("limits: {what}, should be {}", reading.wanted));
                         }
                     }
                 }
@@ -343,22 +274,11 @@ impl Verification {
             if let Action::FilterDevices { filter } = &step.action {
                 match group.read_device_filter(filter) {
                     Ok(reading) if reading.holds => {
-                        let lines = reading
-                            .v1
-                            .iter()
-                            .flatten()
-                            .cloned()
-                            .collect::<Vec<_>>()
-                            .join(", ");
+                        let lines = reading.v1.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
                         let programs = reading.v2.iter().flatten().count();
-                        self.holds(
-                            "devices",
-                            format!("v1 list: {lines}; {programs} program(s) attached"),
-                        );
+                        self.holds("devices", format!("v1 list: {lines}; {programs} program(s) attached"));
                     }
-                    Ok(reading) => self
-                        .differences
-                        .push(format!("devices: the filter reads {reading:?}")),
+                    Ok(reading) => self.differences.push(format!("devices: the filter reads {reading:?}")),
                     Err(error) => self.differences.push(format!("devices: {error}")),
                 }
             }
@@ -391,18 +311,9 @@ impl Verification {
     /// A protection without evidence is a protection that nobody looked at.
     fn every_promise_has_evidence(&mut self, plan: &Plan) {
         for step in plan.host.iter().chain(&plan.child) {
-            let promised = matches!(
-                step.action,
-                Action::Landlock { .. } | Action::FilterDevices { .. }
-            );
-            if promised
-                && !self
-                    .evidence
-                    .iter()
-                    .any(|evidence| evidence.clause == step.clause)
-            {
-                self.differences
-                    .push(format!("{}: there is no evidence that it holds", step.clause));
+            let promised = matches!(step.action, Action::Landlock { .. } | Action::FilterDevices { .. });
+            if promised && !self.evidence.iter().any(|evidence| evidence.clause == step.clause) {
+                self.differences.push(format!("{}: there is no evidence that it holds", step.clause));
             }
         }
     }
@@ -412,11 +323,7 @@ fn parse_map(text: &str) -> Vec<IdMapping> {
     text.lines()
         .filter_map(|line| {
             let mut numbers = line.split_whitespace().map(|number| number.parse().ok());
-            Some(IdMapping {
-                inside: numbers.next()??,
-                outside: numbers.next()??,
-                count: numbers.next()??,
-            })
+            Some(IdMapping { inside: numbers.next()??, outside: numbers.next()??, count: numbers.next()?? })
         })
         .collect()
 }
@@ -450,9 +357,7 @@ fn unescape(text: &str) -> PathBuf {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let octal = bytes
-            .get(at + 1..at + 4)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = bytes.get(at + 1..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) if bytes[at] == b'\\' => {
                 plain.push(byte);
@@ -480,13 +385,6 @@ mod tests {
     #[test]
     fn maps_are_read_as_the_kernel_pads_them() {
         let found = parse_map("         0 1879048192      65536\n");
-        assert_eq!(
-            found,
-            [IdMapping {
-                inside: 0,
-                outside: 1_879_048_192,
-                count: 65_536
-            }]
-        );
+        assert_eq!(found, [IdMapping { inside: 0, outside: 1_879_048_192, count: 65_536 }]);
     }
 }

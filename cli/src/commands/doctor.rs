@@ -16,9 +16,5 @@ pub(crate) fn doctor(args: FormatArgs) -> Result<ExitCode> {
     } else {
         output::print(&Table(&checks).to_string())?;
     }
-    Ok(if research_enforceable(&checks) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(crate::OWN_FAILURE)
-    })
+    Ok(if research_enforceable(&checks) { ExitCode::SUCCESS } else { ExitCode::from(crate::OWN_FAILURE) })
 }

@@ -14,21 +14,10 @@ use crate::output;
 pub(crate) fn plan(args: PlanArgs) -> Result<ExitCode> {
     let spec = super::spec(&args.policy, args.overrides.into(), args.command)?;
     // No range is taken: the plan is shown with the pool's first.
-    let ids = if is_root() {
-        HostIds::Range { base: POOL_START }
-    } else {
-        HostIds::Caller
-    };
+    let ids = if is_root() { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
     let facts = HostFacts::read(&spec, ids)?;
     let cgroup_parent = args.cgroup_parent.map(CgroupPath::new).transpose()?;
-    let plan = compile(
-        &spec,
-        &facts,
-        &Placement {
-            id: "ID".into(),
-            cgroup_parent,
-        },
-    )?;
+    let plan = compile(&spec, &facts, &Placement { id: "ID".into(), cgroup_parent })?;
     if args.format.json {
         output::json(&plan)?;
     } else {

@@ -37,9 +37,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     match monitor::run(&spec, options) {
         Ok(end) => {
             if let Some(place) = place {
-                place
-                    .write(&end)
-                    .with_context(|| format!("writing {}", place.record().path.display()))?;
+                place.write(&end).with_context(|| format!("writing {}", place.record().path.display()))?;
             }
             tell(&end);
             Ok(ExitCode::from(end.exit_status()))

@@ -19,9 +19,7 @@ pub(crate) fn list(args: FormatArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for record in records {
-        let init = record
-            .init
-            .map_or_else(|| "-".into(), |init| init.pid.to_string());
+        let init = record.init.map_or_else(|| "-".into(), |init| init.pid.to_string());
         let command = output::escape(&record.command);
         output::print(&format!(
             "{}  monitor {}  init {init}  {}  {command}\n",
@@ -35,9 +33,7 @@ pub(crate) fn kill(args: KillArgs) -> Result<ExitCode> {
     let sandboxes = Sandboxes::open()?;
     let ending = if args.term { Ending::Ask } else { Ending::Kill };
     for id in args.ids {
-        sandboxes
-            .end(&id, ending)
-            .with_context(|| format!("sandbox {}", output::escape(&id)))?;
+        sandboxes.end(&id, ending).with_context(|| format!("sandbox {}", output::escape(&id)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -54,11 +50,7 @@ pub(crate) fn gc(args: FormatArgs) -> Result<ExitCode> {
             output::print(&format!("left {id}: {}\n", output::escape(why)))?;
         }
     }
-    Ok(if swept.left.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(crate::OWN_FAILURE)
-    })
+    Ok(if swept.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::OWN_FAILURE) })
 }
 
 /// Runs a sandbox in the background and prints its name once its payload is released.

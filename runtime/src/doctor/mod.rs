@@ -66,9 +66,7 @@ pub fn research_enforceable(checks: &[Check]) -> bool {
 }
 
 fn lacking_for_research(checks: &[Check]) -> impl Iterator<Item = &Check> {
-    checks
-        .iter()
-        .filter(|check| check.needed_for_research && check.status == Status::Lacking)
+    checks.iter().filter(|check| check.needed_for_research && check.status == Status::Lacking)
 }
 
 /// What a check is about.
@@ -82,20 +80,12 @@ struct Topic {
 impl Topic {
     /// A topic without which `research` cannot be enforced.
     const fn needed(id: &'static str, title: &'static str) -> Self {
-        Self {
-            id,
-            title,
-            needed: true,
-        }
+        Self { id, title, needed: true }
     }
 
     /// A topic that `research` can do without.
     const fn new(id: &'static str, title: &'static str) -> Self {
-        Self {
-            id,
-            title,
-            needed: false,
-        }
+        Self { id, title, needed: false }
     }
 
     fn ok(self, found: impl Into<String>) -> Check {
@@ -111,19 +101,8 @@ impl Topic {
     }
 
     fn check(self, status: Status, found: String, remedy: Option<String>) -> Check {
-        let Self {
-            id,
-            title,
-            needed: needed_for_research,
-        } = self;
-        Check {
-            id,
-            title,
-            status,
-            found,
-            remedy,
-            needed_for_research,
-        }
+        let Self { id, title, needed: needed_for_research } = self;
+        Check { id, title, status, found, remedy, needed_for_research }
     }
 }
 
@@ -140,11 +119,7 @@ mod tests {
     fn only_what_research_needs_decides() {
         let needed = Topic::needed("a", "a");
         let other = Topic::new("b", "b");
-        assert!(research_enforceable(&[
-            needed.ok(""),
-            other.lacking("", "x"),
-            needed.advice("", "x")
-        ]));
+        assert!(research_enforceable(&[needed.ok(""), other.lacking("", "x"), needed.advice("", "x")]));
         assert!(!research_enforceable(&[needed.ok(""), needed.lacking("", "x")]));
     }
 

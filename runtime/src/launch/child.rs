@@ -38,19 +38,10 @@ struct Child<'a> {
 
 /// Builds the sandbox from inside and becomes its init. Never returns.
 pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
-    let Inherited {
-        channel,
-        pass,
-        range,
-        own_filter,
-    } = inherited;
+    let Inherited { channel, pass, range, own_filter } = inherited;
     // The monitor's own end of the channel among them: with it open here, its death would go unseen.
     let mut keep = vec![channel.fd().as_raw_fd()];
-    keep.extend(
-        pass.iter()
-            .map(|(fd, _)| fd.as_raw_fd())
-            .chain(range.as_ref().map(AsRawFd::as_raw_fd)),
-    );
+    keep.extend(pass.iter().map(|(fd, _)| fd.as_raw_fd()).chain(range.as_ref().map(AsRawFd::as_raw_fd)));
     // SAFETY: this process never returns to the monitor's code, whose owners of the others live on unused.
     if unsafe { sys::close_all_but(&keep) }.is_err() {
         sys::exit_now(1);
@@ -71,11 +62,7 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     for (index, step) in plan.child.iter().enumerate() {
         if let Err(error) = child.perform(&step.action) {
             let errno = error.raw_os_error();
-            let failure = StepFailure {
-                index,
-                errno,
-                message: error.to_string(),
-            };
+            let failure = StepFailure { index, errno, message: error.to_string() };
             // The monitor is gone or will read this; either way the sandbox ends here.
             let _ = channel.send(&FromInit::Failed(failure), &[]);
             sys::exit_now(1);
@@ -84,9 +71,7 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     let probes = std::mem::take(&mut child.probes);
     let terminal = child.terminal.take();
     drop(child);
-    let ready = channel
-        .send(&FromInit::Ready(probes), &[])
-        .and_then(|()| channel.receive::<ToInit>());
+    let ready = channel.send(&FromInit::Ready(probes), &[]).and_then(|()| channel.receive::<ToInit>());
     match ready {
         Ok(Some((ToInit::Release, _))) => {
             init::run(&plan.payload, channel, pass, terminal, range, &own_filter)
@@ -115,11 +100,7 @@ impl Child<'_> {
                 sys::new_session_keyring()
             }
             Action::PrivateMounts => {
-                self.outside = Some(rustix::fs::open(
-                    "/",
-                    OFlags::PATH | OFlags::CLOEXEC,
-                    Mode::empty(),
-                )?);
+                self.outside = Some(rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
                 mounts::make_private()
             }
             Action::Unshare { namespaces } => unshare(namespaces),
@@ -129,13 +110,7 @@ impl Child<'_> {
                 self.keep(*mount, fd)
             }
             Action::NewDevpts { mount } => self.keep(*mount, mounts::devpts()?),
-            Action::NewOverlay {
-                mount,
-                lower,
-                upper,
-                name,
-                flags,
-            } => {
+            Action::NewOverlay { mount, lower, upper, name, flags } => {
                 let scratch = self.root()?;
                 let upper = upper.map(|upper| (upper, name.as_str()));
                 let fd = mounts::overlay(scratch, lower, upper, *flags)?;
@@ -163,9 +138,9 @@ impl Child<'_> {
                 set_ids(*uid, *gid, groups.as_deref())
             }
             Action::SetCapabilities { keep } => capabilities::set(keep),
-            Action::DieWithMonitor => Ok(rustix::process::set_parent_process_death_signal(Some(
-                Signal::KILL,
-            ))?),
+            Action::DieWithMonitor => {
+                Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+            }
             Action::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
             Action::Landlock { abi, rules } => self.landlock(*abi, rules),
             Action::CloseDescriptors => {
@@ -186,8 +161,7 @@ impl Child<'_> {
     }
 
     fn root(&self) -> io::Result<std::os::fd::BorrowedFd<'_>> {
-        self.mounts
-            .get(self.root.ok_or_else(|| io::Error::other("no root is attached"))?)
+        self.mounts.get(self.root.ok_or_else(|| io::Error::other("no root is attached"))?)
     }
 
     /// Takes the mounts built by the monitor, and joins the v1 groups: `0` in a `tasks` file moves the
@@ -213,9 +187,7 @@ impl Child<'_> {
                 self.mounts.insert(*mount, fd);
             }
         }
-        received
-            .iter()
-            .try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
+        received.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
         Ok(())
     }
 
@@ -227,26 +199,16 @@ impl Child<'_> {
     }
 
     fn landlock(&mut self, abi: u8, rules: &[crate::plan::LandlockRule]) -> io::Result<()> {
-        let outside = self
-            .outside
-            .as_ref()
-            .ok_or_else(|| io::Error::other("nothing outside is held"))?;
+        let outside = self.outside.as_ref().ok_or_else(|| io::Error::other("nothing outside is held"))?;
         if landlock::outside_is_denied(outside.as_fd())? {
-            return Err(io::Error::other(
-                "the probe fails even without Landlock, so it proves nothing",
-            ));
+            return Err(io::Error::other("the probe fails even without Landlock, so it proves nothing"));
         }
         landlock::restrict(abi, rules)?;
         if !landlock::outside_is_denied(outside.as_fd())? {
-            return Err(io::Error::other(
-                "rules were accepted, yet a forbidden directory can be opened",
-            ));
+            return Err(io::Error::other("rules were accepted, yet a forbidden directory can be opened"));
         }
         let what = "opening the host's / was possible before the restriction, EACCES after it";
-        self.probes.push(Probe {
-            clause: "landlock".into(),
-            what: what.into(),
-        });
+        self.probes.push(Probe { clause: "landlock".into(), what: what.into() });
         Ok(())
     }
 
@@ -262,27 +224,18 @@ impl Child<'_> {
         let Verdict::Errno(expected) = verdict else {
             return Ok(());
         };
-        let found = nix::sched::unshare(nix::sched::CloneFlags::empty())
-            .err()
-            .map(|errno| errno as i32);
+        let found = nix::sched::unshare(nix::sched::CloneFlags::empty()).err().map(|errno| errno as i32);
         if found != Some(i32::from(expected)) {
-            return Err(io::Error::other(format!(
-                "unshare(0) gave {found:?} instead of errno {expected}"
-            )));
+            return Err(io::Error::other(format!("unshare(0) gave {found:?} instead of errno {expected}")));
         }
         let what = format!("unshare(0), which does nothing, gives errno {expected}");
-        self.probes.push(Probe {
-            clause: "seccomp.profile".into(),
-            what,
-        });
+        self.probes.push(Probe { clause: "seccomp.profile".into(), what });
         Ok(())
     }
 }
 
 fn unshare(namespaces: &[Namespace]) -> io::Result<()> {
-    let flags = namespaces
-        .iter()
-        .fold(0, |flags, namespace| flags | namespace.flag());
+    let flags = namespaces.iter().fold(0, |flags, namespace| flags | namespace.flag());
     nix::sched::unshare(nix::sched::CloneFlags::from_bits_retain(flags)).map_err(io::Error::from)
 }
 
@@ -300,10 +253,7 @@ fn set_ids(uid: u32, gid: u32, groups: Option<&[u32]>) -> io::Result<()> {
 
 fn limit(limit: &Limit) -> io::Result<()> {
     let number = |value| (value != libc::RLIM_INFINITY).then_some(value);
-    let wanted = libc::rlimit {
-        rlim_cur: limit.soft,
-        rlim_max: limit.hard,
-    };
+    let wanted = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
     // By number: rustix's enum has no conversion from it.
     // SAFETY: `wanted` is a valid rlimit that outlives the call.
     if unsafe { libc::setrlimit(limit.resource, &raw const wanted) } == -1 {
@@ -329,10 +279,7 @@ fn enter(path: &std::path::Path) -> io::Result<()> {
     if here.to_bytes().starts_with(b"/") {
         Ok(())
     } else {
-        Err(io::Error::other(format!(
-            "{} leads outside the sandbox",
-            path.display()
-        )))
+        Err(io::Error::other(format!("{} leads outside the sandbox", path.display())))
     }
 }
 

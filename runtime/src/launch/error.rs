@@ -115,11 +115,7 @@ impl LaunchError {
 
     pub(super) fn host(step: &Step, source: io::Error) -> LaunchError {
         let hint = hint(step, source.raw_os_error());
-        LaunchError::HostStep {
-            step: step.to_string(),
-            source,
-            hint,
-        }
+        LaunchError::HostStep { step: step.to_string(), source, hint }
     }
 
     pub(super) fn child(plan: &Plan, failure: StepFailure) -> LaunchError {

@@ -93,12 +93,8 @@ impl From<OwnedFd> for Channel {
 
 impl Channel {
     pub(crate) fn pair() -> io::Result<(Channel, Channel)> {
-        let (one, other) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Channel(one), Channel(other)))
     }
 
@@ -115,12 +111,7 @@ impl Channel {
         }
         // MSG_NOSIGNAL: a dead peer is an error, not a SIGPIPE.
         rustix::io::retry_on_intr(|| {
-            sendmsg(
-                &self.0,
-                &[IoSlice::new(&bytes)],
-                &mut control,
-                SendFlags::NOSIGNAL,
-            )
+            sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
         })?;
         Ok(())
     }
@@ -132,13 +123,7 @@ impl Channel {
             return self.send(&ToInit::Descriptors { more: false, tasks }, &[]);
         }
         while let Some(chunk) = chunks.next() {
-            self.send(
-                &ToInit::Descriptors {
-                    more: chunks.peek().is_some(),
-                    tasks,
-                },
-                chunk,
-            )?;
+            self.send(&ToInit::Descriptors { more: chunks.peek().is_some(), tasks }, chunk)?;
         }
         Ok(())
     }
@@ -149,12 +134,7 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = rustix::io::retry_on_intr(|| {
-            recvmsg(
-                &self.0,
-                &mut [IoSliceMut::new(&mut bytes)],
-                &mut control,
-                RecvFlags::CMSG_CLOEXEC,
-            )
+            recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
         });
         let received = match received {
             Ok(received) => received,
@@ -170,10 +150,7 @@ impl Channel {
         if received.bytes == 0 {
             return Ok(None);
         }
-        if received
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
+        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(io::Error::other("a message was cut short"));
         }
         let message = serde_json::from_slice(&bytes[..received.bytes])?;
@@ -202,12 +179,7 @@ mod tests {
             }
         }
         let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
-        assert!(
-            files
-                .iter()
-                .zip(&received)
-                .all(|(sent, got)| inode(sent.as_fd()) == inode(got.as_fd()))
-        );
+        assert!(files.iter().zip(&received).all(|(sent, got)| inode(sent.as_fd()) == inode(got.as_fd())));
         drop(one);
         assert!(other.receive::<ToInit>().unwrap().is_none());
     }

@@ -96,10 +96,7 @@ impl Sandbox {
         parts.state = Some(sandboxes.create(&id, spec, options.report.clone())?);
         let ids = parts.take_ids(spec, &sandboxes, &id)?;
         let facts = prepared.facts.with_spec(spec, ids);
-        let placement = Placement {
-            id,
-            cgroup_parent: options.cgroup_parent,
-        };
+        let placement = Placement { id, cgroup_parent: options.cgroup_parent };
         let plan = plan_with(spec, &facts, &placement, prepared.filter.as_deref())?;
         build(plan, parts, options.pass, prepared.own_filter)
     }
@@ -126,17 +123,12 @@ fn build(
     pass: Vec<(OwnedFd, i32)>,
     own_filter: Program,
 ) -> Result<Sandbox, LaunchError> {
-    let (channel, other) = Channel::pair().map_err(|source| LaunchError::Call {
-        what: "socketpair",
-        source,
-    })?;
+    let (channel, other) =
+        Channel::pair().map_err(|source| LaunchError::Call { what: "socketpair", source })?;
     let mut inherited = Some(child::Inherited {
         channel: other,
         pass,
-        range: parts
-            .range
-            .as_ref()
-            .and_then(|range| range.file().as_fd().try_clone_to_owned().ok()),
+        range: parts.range.as_ref().and_then(|range| range.file().as_fd().try_clone_to_owned().ok()),
         own_filter,
     });
     let mut mounts = Mounts::of_caller();
@@ -149,16 +141,8 @@ fn build(
     let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref());
     drop(mounts);
     let (probes, terminal) = child_side(&plan, &channel)?;
-    let evidence = verification
-        .finish(&plan, parts.cgroup.as_ref(), probes)
-        .map_err(LaunchError::Verify)?;
-    Ok(Sandbox {
-        plan,
-        evidence,
-        channel,
-        terminal,
-        parts,
-    })
+    let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
+    Ok(Sandbox { plan, evidence, channel, terminal, parts })
 }
 
 fn host_side(
@@ -180,10 +164,7 @@ fn host_side(
 
 /// Waits until init has done its steps; the payload's terminal comes before that.
 fn child_side(plan: &Plan, channel: &Channel) -> Result<(Vec<Probe>, Option<OwnedFd>), LaunchError> {
-    let waiting = |source| LaunchError::Call {
-        what: "waiting for init",
-        source,
-    };
+    let waiting = |source| LaunchError::Call { what: "waiting for init", source };
     let mut terminal = None;
     loop {
         match channel.receive::<FromInit>().map_err(waiting)? {
@@ -207,10 +188,7 @@ fn perform(
     inherited: &mut Option<child::Inherited>,
 ) -> Result<(), LaunchError> {
     let at = |source| LaunchError::host(step, source);
-    let cgroup_at = |source| LaunchError::Cgroup {
-        step: step.to_string(),
-        source,
-    };
+    let cgroup_at = |source| LaunchError::Cgroup { step: step.to_string(), source };
     match &step.action {
         Action::CreateCgroup { target } => {
             if let Some(state) = &mut parts.state {
@@ -220,10 +198,8 @@ fn perform(
             Ok(())
         }
         Action::LimitCgroup { target, resources } => {
-            let group = parts
-                .cgroup
-                .as_mut()
-                .ok_or_else(|| at(io::Error::other("there is no control group")))?;
+            let group =
+                parts.cgroup.as_mut().ok_or_else(|| at(io::Error::other("there is no control group")))?;
             group.complete(target).map_err(cgroup_at)?;
             if let Some(state) = &mut parts.state {
                 state.record_cgroup(group.record())?;
@@ -235,16 +211,9 @@ fn perform(
             None => Err(at(io::Error::other("there is no control group"))),
         },
         Action::CloneInit { namespaces } => {
-            let flags = namespaces
-                .iter()
-                .fold(0, |flags, kind| flags | sys::clone_flag(kind.flag()));
-            let directory = parts
-                .cgroup
-                .as_ref()
-                .map(Cgroup::clone_into)
-                .transpose()
-                .map_err(cgroup_at)?
-                .flatten();
+            let flags = namespaces.iter().fold(0, |flags, kind| flags | sys::clone_flag(kind.flag()));
+            let directory =
+                parts.cgroup.as_ref().map(Cgroup::clone_into).transpose().map_err(cgroup_at)?.flatten();
             match sys::clone3(flags, directory.as_ref().map(AsFd::as_fd)).map_err(at)? {
                 Cloned::Child => match inherited.take() {
                     Some(inherited) => child::run(plan, inherited),
@@ -262,28 +231,16 @@ fn perform(
                 }
             }
         }
-        Action::WriteIdMaps {
-            maps,
-            deny_setgroups,
-            helper,
-        } => {
+        Action::WriteIdMaps { maps, deny_setgroups, helper } => {
             let pid = parts.init.as_ref().map_or(0, |init| init.pid);
             write_id_maps(pid, maps, *deny_setgroups, *helper).map_err(at)?;
             channel.send(&ToInit::Mapped, &[]).map_err(at)
         }
         Action::HandOver { mounts: handed } => {
-            let tasks = parts
-                .cgroup
-                .as_ref()
-                .map(Cgroup::join_descriptors)
-                .transpose()
-                .map_err(cgroup_at)?;
+            let tasks = parts.cgroup.as_ref().map(Cgroup::join_descriptors).transpose().map_err(cgroup_at)?;
             let tasks = tasks.unwrap_or_default();
-            let fds: Vec<BorrowedFd<'_>> = handed
-                .iter()
-                .map(|mount| mounts.get(*mount))
-                .collect::<Result<_, _>>()
-                .map_err(at)?;
+            let fds: Vec<BorrowedFd<'_>> =
+                handed.iter().map(|mount| mounts.get(*mount)).collect::<Result<_, _>>().map_err(at)?;
             let fds: Vec<BorrowedFd<'_>> = fds.into_iter().chain(tasks.iter().map(AsFd::as_fd)).collect();
             channel.send_descriptors(&fds, tasks.len()).map_err(at)
         }
@@ -295,14 +252,8 @@ fn perform(
 fn init_failure(plan: &Plan, parts: &Parts, channel: &Channel) -> Option<LaunchError> {
     parts.init.as_ref()?;
     // A live init is busy and says nothing; do not wait for it.
-    let timeout = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 50_000_000,
-    };
-    let mut poll = [rustix::event::PollFd::from_borrowed_fd(
-        channel.fd(),
-        rustix::event::PollFlags::IN,
-    )];
+    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let mut poll = [rustix::event::PollFd::from_borrowed_fd(channel.fd(), rustix::event::PollFlags::IN)];
     if rustix::event::poll(&mut poll, Some(&timeout)).ok()? == 0 {
         return None;
     }
@@ -317,14 +268,9 @@ fn write_id_maps(pid: i32, maps: &IdMaps, deny_setgroups: bool, helper: bool) ->
         // Before gid_map, or a payload could drop a group that denies it something (CVE-2014-8989).
         fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
     }
-    for (file, tool, lines) in [
-        ("uid_map", "newuidmap", &maps.uids),
-        ("gid_map", "newgidmap", &maps.gids),
-    ] {
+    for (file, tool, lines) in [("uid_map", "newuidmap", &maps.uids), ("gid_map", "newgidmap", &maps.gids)] {
         if helper {
-            let numbers = lines
-                .iter()
-                .flat_map(|line| [line.inside, line.outside, line.count]);
+            let numbers = lines.iter().flat_map(|line| [line.inside, line.outside, line.count]);
             let output = std::process::Command::new(tool)
                 .arg(pid.to_string())
                 .args(numbers.map(|number| number.to_string()))
@@ -358,15 +304,9 @@ impl Parts {
         let user = user_name(uid).unwrap_or_default();
         let range = |path: &str| {
             let text = fs::read_to_string(path).unwrap_or_default();
-            subordinate_range(&text, &user, uid).ok_or_else(|| IdError::NoSubids {
-                path: path.into(),
-                uid,
-            })
+            subordinate_range(&text, &user, uid).ok_or_else(|| IdError::NoSubids { path: path.into(), uid })
         };
-        Ok(HostIds::Subids {
-            uids: range("/etc/subuid")?,
-            gids: range("/etc/subgid")?,
-        })
+        Ok(HostIds::Subids { uids: range("/etc/subuid")?, gids: range("/etc/subgid")? })
     }
 
     /// Ends everything that lives in the sandbox and takes its parts away. The first error is returned, all
@@ -382,10 +322,7 @@ impl Parts {
         if let Some(init) = self.init.take() {
             let ended = init.end();
             emptied = ended.is_ok();
-            note(ended.map_err(|source| LaunchError::Call {
-                what: "ending init",
-                source,
-            }));
+            note(ended.map_err(|source| LaunchError::Call { what: "ending init", source }));
         }
         if let Some(group) = self.cgroup.take() {
             // After init's end the group is empty as a rule; killing costs only where it is not.
@@ -393,10 +330,12 @@ impl Parts {
                 .remove(Duration::ZERO)
                 .or_else(|_| group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT)));
             emptied &= ended.is_ok();
-            note(ended.map_err(|source| LaunchError::Cgroup {
-                step: "removing the control group".into(),
-                source,
-            }));
+            note(
+                ended.map_err(|source| LaunchError::Cgroup {
+                    step: "removing the control group".into(),
+                    source,
+                }),
+            );
         }
         match self.range.take() {
             Some(range) if !emptied => range.abandon(),
@@ -431,14 +370,9 @@ impl Init {
     /// Kills init and reaps it.
     pub(crate) fn end(&self) -> io::Result<()> {
         self.kill()?;
-        let timeout = rustix::event::Timespec {
-            tv_sec: 10,
-            tv_nsec: 0,
-        };
-        let mut poll = [rustix::event::PollFd::from_borrowed_fd(
-            self.pidfd.as_fd(),
-            rustix::event::PollFlags::IN,
-        )];
+        let timeout = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+        let mut poll =
+            [rustix::event::PollFd::from_borrowed_fd(self.pidfd.as_fd(), rustix::event::PollFlags::IN)];
         if rustix::event::poll(&mut poll, Some(&timeout))? == 0 {
             return Err(io::Error::other(format!(
                 "process {} does not end; it hangs in the kernel",
@@ -453,10 +387,8 @@ impl Init {
 }
 
 pub(crate) fn refuse_threads() -> Result<(), LaunchError> {
-    let tasks = fs::read_dir("/proc/self/task").map_err(|source| LaunchError::File {
-        path: "/proc/self/task".into(),
-        source,
-    })?;
+    let tasks = fs::read_dir("/proc/self/task")
+        .map_err(|source| LaunchError::File { path: "/proc/self/task".into(), source })?;
     match tasks.count() {
         1 => Ok(()),
         threads => Err(LaunchError::Threads(threads)),
@@ -466,11 +398,7 @@ pub(crate) fn refuse_threads() -> Result<(), LaunchError> {
 /// A set-id copy would act for its owner on the caller's word (CVE-2020-5291).
 fn refuse_setuid() -> Result<(), LaunchError> {
     use rustix::process::{getegid, geteuid, getgid, getuid};
-    if getuid() == geteuid() && getgid() == getegid() {
-        Ok(())
-    } else {
-        Err(LaunchError::SetId)
-    }
+    if getuid() == geteuid() && getgid() == getegid() { Ok(()) } else { Err(LaunchError::SetId) }
 }
 
 /// A directory as standard stream is a way out of the root (CVE-2024-21626), a socket carries descriptors,
@@ -483,10 +411,9 @@ fn check_stdio() -> Result<(), LaunchError> {
     ] {
         let Ok(stat) = rustix::fs::fstat(fd) else { continue };
         let (kind, remedy) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => (
-                "directory, which leads out of the sandbox",
-                "redirect it to a file or /dev/null",
-            ),
+            FileType::Directory => {
+                ("directory, which leads out of the sandbox", "redirect it to a file or /dev/null")
+            }
             FileType::Socket => (
                 "socket, which can carry descriptors into the sandbox",
                 "put a pipe in between: `airlock run ... < /dev/null | cat`",

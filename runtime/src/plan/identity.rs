@@ -41,10 +41,8 @@ pub(super) struct Identity {
 }
 
 pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanError> {
-    let process = spec.oci.process().as_ref().ok_or(PlanError::Missing {
-        clause: "process",
-        what: "process",
-    })?;
+    let process =
+        spec.oci.process().as_ref().ok_or(PlanError::Missing { clause: "process", what: "process" })?;
     let user = process.user();
     let (uid, gid) = (user.uid(), user.gid());
     for (id, name) in [(uid, "uid"), (gid, "gid")] {
@@ -60,9 +58,7 @@ pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanEr
     let may_set_groups = facts.root || helper;
     let additional: Vec<u32> = user.additional_gids().clone().unwrap_or_default();
     let groups = if may_set_groups {
-        let on_host = additional
-            .iter()
-            .map(|group| maps.to_host(uid, *group).map(|(_, gid)| gid));
+        let on_host = additional.iter().map(|group| maps.to_host(uid, *group).map(|(_, gid)| gid));
         Some(on_host.collect::<Option<Vec<u32>>>().ok_or_else(|| {
             PlanError::Ids(format!("supplementary groups {additional:?} are not all mapped"))
         })?)
@@ -76,10 +72,7 @@ pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanEr
         HostIds::Caller => user_owner,
     };
     let (root_uid, root_gid) = maps.to_host(root_owner.uid, root_owner.gid).unwrap_or(host_ids);
-    let host_root = Owner {
-        uid: root_uid,
-        gid: root_gid,
-    };
+    let host_root = Owner { uid: root_uid, gid: root_gid };
     Ok(Identity {
         root: facts.root,
         uid,
@@ -101,36 +94,17 @@ pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanEr
 fn maps(spec: &Spec, facts: &HostFacts, uid: u32, gid: u32) -> Result<IdMaps, PlanError> {
     match (&facts.ids, spec.airlock.ids) {
         (HostIds::Range { base }, IdMode::Auto | IdMode::Range) => {
-            let line = vec![IdMapping {
-                inside: 0,
-                outside: *base,
-                count: RANGE_LEN,
-            }];
-            Ok(IdMaps {
-                uids: line.clone(),
-                gids: line,
-            })
+            let line = vec![IdMapping { inside: 0, outside: *base, count: RANGE_LEN }];
+            Ok(IdMaps { uids: line.clone(), gids: line })
         }
         (HostIds::Range { base }, IdMode::Direct) => {
             let (owner_uid, owner_gid) = direct_owner(spec, facts)?;
             let apart = |inside, outside| map_with_one_apart(inside, outside, *base, RANGE_LEN - 1);
-            Ok(IdMaps {
-                uids: apart(uid, owner_uid),
-                gids: apart(gid, owner_gid),
-            })
+            Ok(IdMaps { uids: apart(uid, owner_uid), gids: apart(gid, owner_gid) })
         }
         (HostIds::Caller, IdMode::Auto | IdMode::Single) => {
-            let one = |inside, outside| {
-                vec![IdMapping {
-                    inside,
-                    outside,
-                    count: 1,
-                }]
-            };
-            Ok(IdMaps {
-                uids: one(uid, facts.uid),
-                gids: one(gid, facts.gid),
-            })
+            let one = |inside, outside| vec![IdMapping { inside, outside, count: 1 }];
+            Ok(IdMaps { uids: one(uid, facts.uid), gids: one(gid, facts.gid) })
         }
         (HostIds::Subids { uids, gids }, IdMode::Subids) => Ok(IdMaps {
             uids: map_with_one_apart(uid, facts.uid, uids.0, uids.1.min(RANGE_LEN - 1)),
@@ -147,9 +121,8 @@ fn maps(spec: &Spec, facts: &HostFacts, uid: u32, gid: u32) -> Result<IdMaps, Pl
 /// The one host owner that direct-uid mode gives the payload.
 fn direct_owner(spec: &Spec, facts: &HostFacts) -> Result<(u32, u32), PlanError> {
     let mounts = spec.oci.mounts().iter().flatten();
-    let sources = mounts
-        .filter(|mount| is_read_write_bind(mount))
-        .filter_map(|mount| mount.source().as_ref());
+    let sources =
+        mounts.filter(|mount| is_read_write_bind(mount)).filter_map(|mount| mount.source().as_ref());
     let mut owners: Vec<(u32, u32)> = sources
         .filter_map(|source| facts.sources.get(source))
         .filter(|source| source.kind.is_some())
@@ -201,9 +174,7 @@ fn capabilities(process: &oci_spec::runtime::Process, last: u8) -> Result<Vec<u8
         }
         let number = crate::capabilities::number(*capability);
         if number > last {
-            return Err(PlanError::Capability(format!(
-                "this kernel does not know {capability:?}"
-            )));
+            return Err(PlanError::Capability(format!("this kernel does not know {capability:?}")));
         }
         numbers.push(number);
     }

@@ -14,17 +14,8 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
         RootKind::Dir(_) => (true, false),
         RootKind::Host | RootKind::Empty => (false, true),
     };
-    let reading = Access {
-        read: true,
-        exec: true,
-        list: true,
-        ..Access::default()
-    };
-    let writing = Access {
-        write: true,
-        create: true,
-        ..reading
-    };
+    let reading = Access { read: true, exec: true, list: true, ..Access::default() };
+    let writing = Access { write: true, create: true, ..reading };
     let writable = spec.airlock.writable != Writable::None;
     if whole || writable {
         grants.push(("/".into(), if writable { writing } else { reading }));
@@ -35,15 +26,9 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
             Node::Dir { .. } | Node::Link { .. } => None,
         });
         let directories: BTreeSet<&Path> = files.filter(|parent| *parent != Path::new("/")).collect();
-        grants.extend(directories.into_iter().map(|path| {
-            (
-                path.to_path_buf(),
-                Access {
-                    exec: false,
-                    ..reading
-                },
-            )
-        }));
+        grants.extend(
+            directories.into_iter().map(|path| (path.to_path_buf(), Access { exec: false, ..reading })),
+        );
     }
     let mut fixed = Vec::new();
     for mount in spec.oci.mounts().iter().flatten() {
@@ -51,24 +36,12 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
             continue;
         };
         let target = mount.destination().clone();
-        let device = Access {
-            read: true,
-            list: true,
-            write: true,
-            ioctl: true,
-            ..Access::default()
-        };
+        let device = Access { read: true, list: true, write: true, ioctl: true, ..Access::default() };
         match mount.typ().as_deref() {
             // Thread names are written below /proc/self/task (CUDA does); the PID namespace is private.
-            Some("proc") => fixed.push((
-                target,
-                Access {
-                    read: true,
-                    list: true,
-                    write: true,
-                    ..Access::default()
-                },
-            )),
+            Some("proc") => {
+                fixed.push((target, Access { read: true, list: true, write: true, ..Access::default() }))
+            }
             Some("devpts") => fixed.push((target, device)),
             Some("tmpfs") if target == Path::new("/dev") => fixed.push((target, device)),
             Some("tmpfs" | "bind") => {
@@ -77,13 +50,7 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
                 } else {
                     writing
                 };
-                grants.push((
-                    target,
-                    Access {
-                        exec: !options.flags.no_exec,
-                        ..access
-                    },
-                ));
+                grants.push((target, Access { exec: !options.flags.no_exec, ..access }));
             }
             _ => {}
         }
@@ -97,11 +64,7 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
             rules.extend(narrow(
                 &grants,
                 write.as_ref().unwrap_or(&everything),
-                Access {
-                    write: true,
-                    create: true,
-                    ..Access::default()
-                },
+                Access { write: true, create: true, ..Access::default() },
             ));
             rules
         }
@@ -109,13 +72,7 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
     rules.extend(fixed);
     if !narrowed {
         // Names may be listed everywhere: a rule on `/` reaches across mounts, so it cannot say "only here".
-        rules.push((
-            "/".into(),
-            Access {
-                list: true,
-                ..Access::default()
-            },
-        ));
+        rules.push(("/".into(), Access { list: true, ..Access::default() }));
     }
     rules
         .into_iter()
@@ -133,19 +90,14 @@ fn narrow(grants: &[(PathBuf, Access)], paths: &[PathBuf], mask: Access) -> Vec<
             .filter(|(target, _)| path.starts_with(target))
             .max_by_key(|(target, _)| target.components().count());
         rules.extend(covering.map(|(_, access)| (path.clone(), access.and(mask))));
-        let beneath = grants
-            .iter()
-            .filter(|(target, _)| target != path && target.starts_with(path));
+        let beneath = grants.iter().filter(|(target, _)| target != path && target.starts_with(path));
         rules.extend(beneath.map(|(target, access)| (target.clone(), access.and(mask))));
     }
     rules
 }
 
 fn is_root_part(spec: &Spec, target: &Path) -> bool {
-    spec.airlock
-        .origins
-        .get(target)
-        .is_some_and(|clause| clause.starts_with("root"))
+    spec.airlock.origins.get(target).is_some_and(|clause| clause.starts_with("root"))
 }
 
 impl Access {

@@ -119,19 +119,9 @@ impl Compiler<'_> {
             Writable::Tmpfs { size } => *size,
             Writable::None | Writable::Dir { .. } => SKELETON_SIZE,
         };
-        let flags = MountFlags {
-            read_only: *writable == Writable::None,
-            no_dev: true,
-            no_exec: false,
-        };
+        let flags = MountFlags { read_only: *writable == Writable::None, no_dev: true, no_exec: false };
         let skeleton = self.tmpfs("root", size, 0o755, self.identity.root_owner, flags);
-        self.known.insert(
-            "/".into(),
-            Known::Ours {
-                mount: skeleton,
-                inner: PathBuf::new(),
-            },
-        );
+        self.known.insert("/".into(), Known::Ours { mount: skeleton, inner: PathBuf::new() });
         let mut root = skeleton;
         if let RootKind::Dir(path) = &self.spec.airlock.root {
             let facts = self.source("root.kind", path)?;
@@ -139,18 +129,12 @@ impl Compiler<'_> {
                 return Err(source_error("root.kind", path, "is not a directory"));
             }
             let maps = || whole_range(self.identity.host_root);
-            let idmap = self.identity.idmapped.then(|| Idmap {
-                maps: maps(),
-                required: false,
-            });
+            let idmap = self.identity.idmapped.then(|| Idmap { maps: maps(), required: false });
             let lower = self.tree(
                 "root.kind",
                 path,
                 FileKind::Directory,
-                MountFlags {
-                    read_only: true,
-                    ..flags
-                },
+                MountFlags { read_only: true, ..flags },
                 idmap,
             );
             root = self.overlay("root.kind", &[skeleton, lower], "root", flags)?;
@@ -169,25 +153,19 @@ impl Compiler<'_> {
         if let Some(why) = self.facts.crooked_targets.get(target) {
             return Err(target_error(&clause, target, why));
         }
-        let options = Options::parse(mount).map_err(|source| PlanError::Option {
-            clause: clause.clone(),
-            source,
-        })?;
+        let options =
+            Options::parse(mount).map_err(|source| PlanError::Option { clause: clause.clone(), source })?;
         let mut file = false;
         let mut within = Known::Foreign;
         let id = match mount.typ().as_deref() {
             Some("proc") => {
                 let id = self.id();
-                self.layout
-                    .made
-                    .push(step(&clause, Action::NewProc { mount: id }));
+                self.layout.made.push(step(&clause, Action::NewProc { mount: id }));
                 id
             }
             Some("devpts") => {
                 let id = self.id();
-                self.layout
-                    .made
-                    .push(step(&clause, Action::NewDevpts { mount: id }));
+                self.layout.made.push(step(&clause, Action::NewDevpts { mount: id }));
                 id
             }
             Some("tmpfs") => {
@@ -199,23 +177,15 @@ impl Compiler<'_> {
                 } else {
                     self.tmpfs(&clause, size, mode, owner, options.flags)
                 };
-                within = Known::Ours {
-                    mount: id,
-                    inner: PathBuf::new(),
-                };
+                within = Known::Ours { mount: id, inner: PathBuf::new() };
                 id
             }
             Some("bind") => {
-                let source = mount.source().as_ref().ok_or(PlanError::Missing {
-                    clause: "mount",
-                    what: "source for a bind mount",
-                })?;
-                if options.optional
-                    && self
-                        .facts
-                        .sources
-                        .get(source)
-                        .is_none_or(|facts| facts.kind.is_none())
+                let source = mount
+                    .source()
+                    .as_ref()
+                    .ok_or(PlanError::Missing { clause: "mount", what: "source for a bind mount" })?;
+                if options.optional && self.facts.sources.get(source).is_none_or(|facts| facts.kind.is_none())
                 {
                     return Ok(());
                 }
@@ -238,38 +208,22 @@ impl Compiler<'_> {
             }
         };
         let entry = if file {
-            Entry::File {
-                mode: 0o644,
-                content: String::new(),
-            }
+            Entry::File { mode: 0o644, content: String::new() }
         } else {
             Entry::Dir { mode: 0o755 }
         };
         self.mount_point(&clause, target, entry)?;
         self.known.insert(target.clone(), within);
-        self.layout.attach.push(step(
-            &clause,
-            Action::Attach {
-                mount: id,
-                target: target.clone(),
-            },
-        ));
+        self.layout.attach.push(step(&clause, Action::Attach { mount: id, target: target.clone() }));
         let mut flags = options.flags;
         flags.read_only &= !self.is_overlaid(&clause, mount);
-        self.layout.expected.push(ExpectedMount {
-            clause,
-            target: target.clone(),
-            flags,
-        });
+        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags });
         Ok(())
     }
 
     /// Parts of the host's tree lie under an overlay where the root is writable.
     fn is_overlaid(&self, clause: &str, mount: &Mount) -> bool {
-        let source = mount
-            .source()
-            .as_ref()
-            .and_then(|source| self.facts.sources.get(source));
+        let source = mount.source().as_ref().and_then(|source| self.facts.sources.get(source));
         clause.starts_with("root")
             && self.spec.airlock.writable != Writable::None
             && source.is_some_and(|source| source.kind == Some(FileKind::Directory))
@@ -319,28 +273,14 @@ impl Compiler<'_> {
                 ));
             }
             let (uid, gid) = self.identity.host_ids;
-            let maps = IdMaps {
-                uids: vec![one(facts.uid, uid)],
-                gids: vec![one(facts.gid, gid)],
-            };
-            Some(Idmap {
-                maps,
-                required: !flags.read_only,
-            })
+            let maps = IdMaps { uids: vec![one(facts.uid, uid)], gids: vec![one(facts.gid, gid)] };
+            Some(Idmap { maps, required: !flags.read_only })
         };
         let lower = self.tree(clause, source, kind, flags, idmap);
         let from_root = clause.starts_with("root") && kind == FileKind::Directory;
         if from_root && self.spec.airlock.writable != Writable::None {
             let name = relative(source).to_string_lossy().replace('/', "-");
-            let overlay = self.overlay(
-                clause,
-                &[lower],
-                &name,
-                MountFlags {
-                    read_only: false,
-                    ..flags
-                },
-            )?;
+            let overlay = self.overlay(clause, &[lower], &name, MountFlags { read_only: false, ..flags })?;
             return Ok((overlay, kind));
         }
         Ok((lower, kind))
@@ -349,11 +289,7 @@ impl Compiler<'_> {
     /// The sandbox's device nodes: made by root, bound from the host by an ordinary user.
     fn devices(&mut self) -> Result<(), PlanError> {
         let linux = self.spec.oci.linux().as_ref();
-        for device in linux
-            .and_then(|linux| linux.devices().as_ref())
-            .into_iter()
-            .flatten()
-        {
+        for device in linux.and_then(|linux| linux.devices().as_ref()).into_iter().flatten() {
             let target = device.path();
             let clause = "devices";
             if self.identity.root {
@@ -365,26 +301,10 @@ impl Compiler<'_> {
                 );
                 self.mount_point(clause, target, Entry::Device { major, minor })?;
             } else {
-                let flags = MountFlags {
-                    no_exec: true,
-                    ..MountFlags::default()
-                };
+                let flags = MountFlags { no_exec: true, ..MountFlags::default() };
                 let mount = self.tree(clause, target, FileKind::CharDevice, flags, None);
-                self.mount_point(
-                    clause,
-                    target,
-                    Entry::File {
-                        mode: 0o644,
-                        content: String::new(),
-                    },
-                )?;
-                self.layout.attach.push(step(
-                    clause,
-                    Action::Attach {
-                        mount,
-                        target: target.clone(),
-                    },
-                ));
+                self.mount_point(clause, target, Entry::File { mode: 0o644, content: String::new() })?;
+                self.layout.attach.push(step(clause, Action::Attach { mount, target: target.clone() }));
                 self.layout.expected.push(ExpectedMount {
                     clause: clause.into(),
                     target: target.clone(),
@@ -409,53 +329,26 @@ impl Compiler<'_> {
             ("/dev/ptmx", "pts/ptmx"),
         ];
         links.iter().try_for_each(|(path, target)| {
-            self.mount_point(
-                "root",
-                Path::new(path),
-                Entry::Link {
-                    target: target.into(),
-                },
-            )
+            self.mount_point("root", Path::new(path), Entry::Link { target: target.into() })
         })
     }
 
     fn node(&mut self, node: &Node) -> Result<(), PlanError> {
         let clause = "root.kind";
         let (path, entry, owner) = match node {
-            Node::Dir {
-                path,
-                mode,
-                user_owned,
-            } => {
-                let owner = if *user_owned {
-                    self.identity.user_owner
-                } else {
-                    self.identity.root_owner
-                };
+            Node::Dir { path, mode, user_owned } => {
+                let owner = if *user_owned { self.identity.user_owner } else { self.identity.root_owner };
                 (path, Entry::Dir { mode: *mode }, owner)
             }
-            Node::Link { path, target } => (
-                path,
-                Entry::Link {
-                    target: target.clone(),
-                },
-                self.identity.root_owner,
-            ),
-            Node::File { path, mode, content } => (
-                path,
-                Entry::File {
-                    mode: *mode,
-                    content: content.clone(),
-                },
-                self.identity.root_owner,
-            ),
-            Node::Copy { path, source } => (
-                path,
-                Entry::Copy {
-                    source: source.clone(),
-                },
-                self.identity.root_owner,
-            ),
+            Node::Link { path, target } => {
+                (path, Entry::Link { target: target.clone() }, self.identity.root_owner)
+            }
+            Node::File { path, mode, content } => {
+                (path, Entry::File { mode: *mode, content: content.clone() }, self.identity.root_owner)
+            }
+            Node::Copy { path, source } => {
+                (path, Entry::Copy { source: source.clone() }, self.identity.root_owner)
+            }
         };
         if !matches!(node, Node::Dir { .. }) {
             self.check_displaced(path)?;
@@ -469,9 +362,7 @@ impl Compiler<'_> {
             return Ok(());
         }
         let mut targets = self.spec.oci.mounts().iter().flatten().map(Mount::destination);
-        let target = targets
-            .find(|target| target.starts_with(path))
-            .map_or(path, PathBuf::as_path);
+        let target = targets.find(|target| target.starts_with(path)).map_or(path, PathBuf::as_path);
         let why = format!(
             "{} is a file or a link inside: a directory can only be mounted over a directory, and nothing below a file",
             path.display(),
@@ -488,11 +379,7 @@ impl Compiler<'_> {
     /// Nothing is made in what belongs to the host: there the entry must exist.
     fn entry(&mut self, clause: &str, path: &Path, entry: Entry, owner: Owner) -> Result<(), PlanError> {
         if !is_plain_absolute(path) {
-            return Err(target_error(
-                clause,
-                path,
-                "must be absolute, without `.` or `..`",
-            ));
+            return Err(target_error(clause, path, "must be absolute, without `.` or `..`"));
         }
         if self.known.contains_key(path) {
             return Ok(());
@@ -502,20 +389,12 @@ impl Compiler<'_> {
         };
         if let Known::Ours { mount, inner } = self.directory(clause, parent)? {
             let inner = inner.join(name);
-            let owner = if self.devices == Some(mount) {
-                self.identity.host_root
-            } else {
-                owner
-            };
+            let owner = if self.devices == Some(mount) { self.identity.host_root } else { owner };
             let directory = matches!(entry, Entry::Dir { .. });
             self.entries.push(make(clause, mount, &inner, owner, entry));
             self.known.insert(
                 path.to_path_buf(),
-                if directory {
-                    Known::Ours { mount, inner }
-                } else {
-                    Known::Leaf
-                },
+                if directory { Known::Ours { mount, inner } } else { Known::Leaf },
             );
         }
         Ok(())
@@ -541,13 +420,8 @@ impl Compiler<'_> {
         if let Known::Ours { mount, inner } = &mut known {
             inner.push(name);
             let identity = self.identity;
-            let owner = if self.devices == Some(*mount) {
-                identity.host_root
-            } else {
-                identity.root_owner
-            };
-            self.entries
-                .push(make(clause, *mount, inner, owner, Entry::Dir { mode: 0o755 }));
+            let owner = if self.devices == Some(*mount) { identity.host_root } else { identity.root_owner };
+            self.entries.push(make(clause, *mount, inner, owner, Entry::Dir { mode: 0o755 }));
             self.known.insert(path.to_path_buf(), known.clone());
         }
         Ok(known)
@@ -555,20 +429,8 @@ impl Compiler<'_> {
 
     fn tmpfs(&mut self, clause: &str, size: u64, mode: u32, owner: Owner, flags: MountFlags) -> MountId {
         let mount = self.id();
-        let open = MountFlags {
-            read_only: false,
-            ..flags
-        };
-        self.layout.made.push(step(
-            clause,
-            Action::NewTmpfs {
-                mount,
-                size,
-                mode,
-                owner,
-                flags: open,
-            },
-        ));
+        let open = MountFlags { read_only: false, ..flags };
+        self.layout.made.push(step(clause, Action::NewTmpfs { mount, size, mode, owner, flags: open }));
         if flags.read_only {
             self.seals.push(step(clause, Action::Seal { mount }));
         }
@@ -577,38 +439,15 @@ impl Compiler<'_> {
 
     /// Device nodes can be made by root of the host alone, on a mount of its own.
     fn holds_devices(&self, target: &Path) -> bool {
-        let devices = self
-            .spec
-            .oci
-            .linux()
-            .as_ref()
-            .and_then(|linux| linux.devices().as_ref());
+        let devices = self.spec.oci.linux().as_ref().and_then(|linux| linux.devices().as_ref());
         self.identity.root
-            && devices
-                .into_iter()
-                .flatten()
-                .any(|device| device.path().parent() == Some(target))
+            && devices.into_iter().flatten().any(|device| device.path().parent() == Some(target))
     }
 
     fn device_tmpfs(&mut self, clause: &str, size: u64, mode: u32, flags: MountFlags) -> MountId {
         let mount = self.id();
-        let (owner, flags) = (
-            self.identity.host_root,
-            MountFlags {
-                read_only: false,
-                ..flags
-            },
-        );
-        self.layout.brought.push(step(
-            clause,
-            Action::NewTmpfs {
-                mount,
-                size,
-                mode,
-                owner,
-                flags,
-            },
-        ));
+        let (owner, flags) = (self.identity.host_root, MountFlags { read_only: false, ..flags });
+        self.layout.brought.push(step(clause, Action::NewTmpfs { mount, size, mode, owner, flags }));
         self.layout.handed_over.push(mount);
         self.devices = Some(mount);
         mount
@@ -624,22 +463,8 @@ impl Compiler<'_> {
     ) -> MountId {
         let mount = self.id();
         // The name without links, so that nothing can be put in its way between now and the launch.
-        let source = self
-            .facts
-            .sources
-            .get(source)
-            .map_or(source, |facts| &facts.resolved)
-            .to_path_buf();
-        self.layout.brought.push(step(
-            clause,
-            Action::CloneTree {
-                mount,
-                source,
-                kind,
-                flags,
-                idmap,
-            },
-        ));
+        let source = self.facts.sources.get(source).map_or(source, |facts| &facts.resolved).to_path_buf();
+        self.layout.brought.push(step(clause, Action::CloneTree { mount, source, kind, flags, idmap }));
         self.layout.handed_over.push(mount);
         mount
     }
@@ -662,16 +487,7 @@ impl Compiler<'_> {
         }
         let mount = self.id();
         let (lower, upper, name) = (lower.to_vec(), scratch.upper, name.into());
-        self.overlays.push(step(
-            clause,
-            Action::NewOverlay {
-                mount,
-                lower,
-                upper,
-                name,
-                flags,
-            },
-        ));
+        self.overlays.push(step(clause, Action::NewOverlay { mount, lower, upper, name, flags }));
         Ok(mount)
     }
 
@@ -683,17 +499,10 @@ impl Compiler<'_> {
             1 << 20,
             0o700,
             owner,
-            MountFlags {
-                no_dev: true,
-                ..MountFlags::default()
-            },
+            MountFlags { no_dev: true, ..MountFlags::default() },
         );
-        self.overlays
-            .push(step("root.writable", Action::AttachRoot { mount }));
-        let flags = MountFlags {
-            no_dev: true,
-            ..MountFlags::default()
-        };
+        self.overlays.push(step("root.writable", Action::AttachRoot { mount }));
+        let flags = MountFlags { no_dev: true, ..MountFlags::default() };
         let upper = match self.spec.airlock.writable.clone() {
             Writable::None => None,
             Writable::Tmpfs { size } => Some(self.tmpfs("root.writable", size, 0o755, owner, flags)),
@@ -709,10 +518,10 @@ impl Compiler<'_> {
                         "belongs to root and others can enter it; `chmod 700` it or give it to an ordinary user",
                     ));
                 }
-                let idmap = self.identity.idmapped.then(|| Idmap {
-                    maps: kept_upper(facts, self.identity),
-                    required: true,
-                });
+                let idmap = self
+                    .identity
+                    .idmapped
+                    .then(|| Idmap { maps: kept_upper(facts, self.identity), required: true });
                 Some(self.tree("root.writable", &path, FileKind::Directory, flags, idmap))
             }
         };
@@ -727,25 +536,14 @@ impl Compiler<'_> {
     fn scratch_attach(&mut self, clause: &str, scratch: MountId, mount: MountId) {
         let name = PathBuf::from(mount.to_string());
         let owner = self.identity.root_owner;
-        self.entries
-            .push(make(clause, scratch, &name, owner, Entry::Dir { mode: 0o755 }));
-        self.overlays.push(step(
-            clause,
-            Action::Attach {
-                mount,
-                target: Path::new("/").join(name),
-            },
-        ));
+        self.entries.push(make(clause, scratch, &name, owner, Entry::Dir { mode: 0o755 }));
+        self.overlays.push(step(clause, Action::Attach { mount, target: Path::new("/").join(name) }));
     }
 
     fn source(&self, clause: &str, path: &Path) -> Result<&SourceFacts, PlanError> {
         let facts = self.facts.sources.get(path);
         let facts = facts.ok_or_else(|| {
-            source_error(
-                clause,
-                path,
-                "was not looked at; the host facts are of another spec",
-            )
+            source_error(clause, path, "was not looked at; the host facts are of another spec")
         })?;
         if facts.kind.is_none() {
             unreachable_source(clause, path, facts)?;
@@ -795,9 +593,7 @@ impl Compiler<'_> {
         self.layout.brought.extend(nodes);
         self.layout.made.extend(entries);
         self.layout.made.extend(self.seals);
-        self.layout
-            .attach
-            .insert(0, step("root", Action::AttachRoot { mount: root }));
+        self.layout.attach.insert(0, step("root", Action::AttachRoot { mount: root }));
         (self.layout, self.overlays)
     }
 }
@@ -844,70 +640,37 @@ fn forbidden_source(resolved: &Path) -> Option<&'static str> {
     if whole("/run") || whole("/var") {
         return Some("holds the sockets of the host's services; mount the parts that are needed");
     }
-    let below = ["/proc", "/sys", "/dev"]
-        .iter()
-        .any(|tree| resolved.starts_with(tree));
+    let below = ["/proc", "/sys", "/dev"].iter().any(|tree| resolved.starts_with(tree));
     below.then_some("is a kernel file system of the host; the sandbox gets its own")
 }
 
 /// Asked of every entry, so it looks at bytes: `Path::components` passes over `.` and costs more.
 fn is_plain_absolute(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
-    bytes.starts_with(b"/")
-        && bytes
-            .split(|byte| *byte == b'/')
-            .all(|part| !matches!(part, b"." | b".."))
+    bytes.starts_with(b"/") && bytes.split(|byte| *byte == b'/').all(|part| !matches!(part, b"." | b".."))
 }
 
 fn make(clause: &str, mount: MountId, path: &Path, owner: Owner, entry: Entry) -> Step {
-    step(
-        clause,
-        Action::Make {
-            mount,
-            path: path.to_path_buf(),
-            owner,
-            entry,
-        },
-    )
+    step(clause, Action::Make { mount, path: path.to_path_buf(), owner, entry })
 }
 
 fn one(inside: u32, outside: u32) -> IdMapping {
-    IdMapping {
-        inside,
-        outside,
-        count: 1,
-    }
+    IdMapping { inside, outside, count: 1 }
 }
 
 /// On-disk ids 0..65536 as the sandbox's own.
 fn whole_range(root: Owner) -> IdMaps {
-    let range = |outside| {
-        vec![IdMapping {
-            inside: 0,
-            outside,
-            count: RANGE_LEN,
-        }]
-    };
-    IdMaps {
-        uids: range(root.uid),
-        gids: range(root.gid),
-    }
+    let range = |outside| vec![IdMapping { inside: 0, outside, count: RANGE_LEN }];
+    IdMaps { uids: range(root.uid), gids: range(root.gid) }
 }
 
 /// Ids of an upper directory that is kept: its owner is the payload, a reserved range on disk is all others,
 /// the same at every run.
 fn kept_upper(facts: &SourceFacts, identity: &Identity) -> IdMaps {
     let map = |inside: u32, owner, root| {
-        let others = |inside, count| IdMapping {
-            inside: KEPT_START + inside,
-            outside: root + inside,
-            count,
-        };
-        let lines = [
-            others(0, inside),
-            one(owner, root + inside),
-            others(inside + 1, RANGE_LEN - 1 - inside),
-        ];
+        let others = |inside, count| IdMapping { inside: KEPT_START + inside, outside: root + inside, count };
+        let lines =
+            [others(0, inside), one(owner, root + inside), others(inside + 1, RANGE_LEN - 1 - inside)];
         lines.into_iter().filter(|line| line.count > 0).collect()
     };
     IdMaps {
@@ -917,25 +680,14 @@ fn kept_upper(facts: &SourceFacts, identity: &Identity) -> IdMaps {
 }
 
 fn unreachable_source<T>(clause: &str, path: &Path, facts: &SourceFacts) -> Result<T, PlanError> {
-    let why = facts
-        .error
-        .clone()
-        .unwrap_or_else(|| "is of an unknown type".into());
+    let why = facts.error.clone().unwrap_or_else(|| "is of an unknown type".into());
     Err(source_error(clause, path, why))
 }
 
 fn source_error(clause: &str, path: &Path, why: impl Into<String>) -> PlanError {
-    PlanError::Source {
-        clause: clause.into(),
-        path: path.to_path_buf(),
-        why: why.into(),
-    }
+    PlanError::Source { clause: clause.into(), path: path.to_path_buf(), why: why.into() }
 }
 
 fn target_error(clause: &str, path: &Path, why: &str) -> PlanError {
-    PlanError::Target {
-        clause: clause.into(),
-        path: path.to_path_buf(),
-        why: why.into(),
-    }
+    PlanError::Target { clause: clause.into(), path: path.to_path_buf(), why: why.into() }
 }

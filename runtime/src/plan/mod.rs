@@ -216,14 +216,9 @@ pub(crate) fn plan_with(
     placement: &Placement,
     filter: Option<&Program>,
 ) -> Result<Plan, PlanError> {
-    let process = spec.oci.process().as_ref().ok_or(PlanError::Missing {
-        clause: "process",
-        what: "process",
-    })?;
-    let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing {
-        clause: "root",
-        what: "linux",
-    })?;
+    let process =
+        spec.oci.process().as_ref().ok_or(PlanError::Missing { clause: "process", what: "process" })?;
+    let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
     if spec.airlock.gpu.is_some() {
         return Err(PlanError::Unsupported {
             clause: "gpu",
@@ -239,20 +234,13 @@ pub(crate) fn plan_with(
 
     let (cgroup, cgroup_later) = cgroup_steps(spec, facts, placement, &mut lowered)?;
     if let Some(target) = &cgroup {
-        host.push(step(
-            "limits",
-            Action::CreateCgroup {
-                target: target.clone(),
-            },
-        ));
+        host.push(step("limits", Action::CreateCgroup { target: target.clone() }));
     }
     let namespaces = namespaces(spec, cgroup.is_some())?;
     let early = |namespace: &Namespace| !matches!(namespace, Namespace::Network | Namespace::Cgroup);
     host.push(step(
         "identity",
-        Action::CloneInit {
-            namespaces: namespaces.iter().copied().filter(early).collect(),
-        },
+        Action::CloneInit { namespaces: namespaces.iter().copied().filter(early).collect() },
     ));
     host.push(step(
         "identity.ids",
@@ -271,12 +259,7 @@ pub(crate) fn plan_with(
     child.push(step("process", Action::NewSession));
     child.push(step("root", Action::PrivateMounts));
     if namespaces.contains(&Namespace::Network) {
-        child.push(step(
-            "network.mode",
-            Action::Unshare {
-                namespaces: vec![Namespace::Network],
-            },
-        ));
+        child.push(step("network.mode", Action::Unshare { namespaces: vec![Namespace::Network] }));
         if spec.airlock.network == Network::Loopback {
             child.push(step("network.mode", Action::LoopbackUp));
         }
@@ -284,30 +267,15 @@ pub(crate) fn plan_with(
     child.append(&mut layout.made);
     if identity.root {
         host.append(&mut layout.brought);
-        host.push(step(
-            "root",
-            Action::HandOver {
-                mounts: layout.handed_over.clone(),
-            },
-        ));
-        child.push(step(
-            "root",
-            Action::Receive {
-                mounts: layout.handed_over.clone(),
-            },
-        ));
+        host.push(step("root", Action::HandOver { mounts: layout.handed_over.clone() }));
+        child.push(step("root", Action::Receive { mounts: layout.handed_over.clone() }));
     } else {
         child.append(&mut layout.brought);
         host.push(step("limits", Action::HandOver { mounts: Vec::new() }));
         child.push(step("limits", Action::Receive { mounts: Vec::new() }));
     }
     if namespaces.contains(&Namespace::Cgroup) {
-        child.push(step(
-            "limits",
-            Action::Unshare {
-                namespaces: vec![Namespace::Cgroup],
-            },
-        ));
+        child.push(step("limits", Action::Unshare { namespaces: vec![Namespace::Cgroup] }));
     }
     child.extend(overlays);
     child.append(&mut layout.attach);
@@ -338,15 +306,7 @@ pub(crate) fn plan_with(
         cgroup,
     };
     let wall_ms = spec.airlock.wall_ms;
-    Ok(Plan {
-        id: placement.id.clone(),
-        host,
-        child,
-        payload,
-        expect,
-        lowered,
-        wall_ms,
-    })
+    Ok(Plan { id: placement.id.clone(), host, child, payload, expect, lowered, wall_ms })
 }
 
 /// What happens after the pivot, in the only order that works: ids before capabilities, Landlock after
@@ -359,42 +319,21 @@ fn finish(
     filter: Option<&Program>,
     child: &mut Vec<Step>,
 ) -> Result<(), PlanError> {
-    let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing {
-        clause: "root",
-        what: "linux",
-    })?;
+    let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
     if !spec.airlock.nesting {
         child.push(step("nesting", Action::ForbidUserNamespaces));
     }
     let absolute =
         |paths: &Option<Vec<String>>| paths.iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
-    child.push(step(
-        "root",
-        Action::Mask {
-            paths: absolute(linux.masked_paths()),
-        },
-    ));
-    child.push(step(
-        "root",
-        Action::ReadOnly {
-            paths: absolute(linux.readonly_paths()),
-        },
-    ));
+    child.push(step("root", Action::Mask { paths: absolute(linux.masked_paths()) }));
+    child.push(step("root", Action::ReadOnly { paths: absolute(linux.readonly_paths()) }));
     if let Some(name) = spec.oci.hostname() {
         child.push(step("identity.hostname", Action::Hostname { name: name.clone() }));
     }
-    child.push(step(
-        "limits",
-        Action::Limits {
-            limits: rlimits(process, facts),
-        },
-    ));
+    child.push(step("limits", Action::Limits { limits: rlimits(process, facts) }));
     child.push(step(
         "capabilities.keep",
-        Action::DropBounding {
-            keep: identity.capabilities.clone(),
-            last: facts.last_capability,
-        },
+        Action::DropBounding { keep: identity.capabilities.clone(), last: facts.last_capability },
     ));
     child.push(step(
         "identity.user",
@@ -404,24 +343,14 @@ fn finish(
             groups: identity.groups.as_ref().map(|_| identity.inner_groups.clone()),
         },
     ));
-    child.push(step(
-        "capabilities.keep",
-        Action::SetCapabilities {
-            keep: identity.capabilities.clone(),
-        },
-    ));
+    child.push(step("capabilities.keep", Action::SetCapabilities { keep: identity.capabilities.clone() }));
     child.push(step("process", Action::DieWithMonitor));
     child.push(step("process", Action::NoNewPrivileges));
     if let Some(landlock) = &spec.airlock.landlock {
         child.extend(landlock_step(spec, landlock, facts)?);
     }
     child.push(step("process", Action::CloseDescriptors));
-    child.push(step(
-        "process",
-        Action::EnterWorkingDirectory {
-            path: process.cwd().clone(),
-        },
-    ));
+    child.push(step("process", Action::EnterWorkingDirectory { path: process.cwd().clone() }));
     if let Some(document) = linux.seccomp() {
         let program = filter.cloned().map_or_else(|| seccomp::compile(document), Ok)?;
         program.check_launch_set()?;
@@ -444,23 +373,13 @@ fn landlock_step(spec: &Spec, landlock: &Landlock, facts: &HostFacts) -> Result<
         } else {
             "use a newer kernel, or lower min_abi"
         };
-        return Err(PlanError::Landlock {
-            wanted: landlock.min_abi,
-            found: facts.landlock_abi,
-            remedy,
-        });
+        return Err(PlanError::Landlock { wanted: landlock.min_abi, found: facts.landlock_abi, remedy });
     }
     if facts.landlock_abi == 0 {
         return Ok(None);
     }
     let rules = landlock::rules(spec, landlock);
-    Ok(Some(step(
-        "landlock",
-        Action::Landlock {
-            abi: facts.landlock_abi,
-            rules,
-        },
-    )))
+    Ok(Some(step("landlock", Action::Landlock { abi: facts.landlock_abi, rules })))
 }
 
 /// Where the control group goes, and the steps that wait until init has been cloned.
@@ -483,46 +402,25 @@ fn cgroup_steps(
                 .into(),
         });
     }
-    let target = CgroupTarget::new(
-        &facts.cgroups,
-        placement.cgroup_parent.as_ref(),
-        &placement.id,
-        &needs,
-    )?;
-    lowered.extend(target.lowered.iter().map(|what| Lowered {
-        clause: "limits".into(),
-        what: what.clone(),
-    }));
+    let target = CgroupTarget::new(&facts.cgroups, placement.cgroup_parent.as_ref(), &placement.id, &needs)?;
+    lowered.extend(target.lowered.iter().map(|what| Lowered { clause: "limits".into(), what: what.clone() }));
     if target.trees.is_empty() {
         return Ok((None, Vec::new()));
     }
-    let limit = Action::LimitCgroup {
-        target: target.clone(),
-        resources: Box::new(resources.clone()),
-    };
+    let limit = Action::LimitCgroup { target: target.clone(), resources: Box::new(resources.clone()) };
     let mut later = vec![step("limits", limit)];
     if needs.devices {
         let rules = resources.devices().as_deref().unwrap_or_default();
-        later.push(step(
-            "devices",
-            Action::FilterDevices {
-                filter: DeviceFilter::from_oci(rules)?,
-            },
-        ));
+        later.push(step("devices", Action::FilterDevices { filter: DeviceFilter::from_oci(rules)? }));
     }
     Ok((Some(target), later))
 }
 
 fn namespaces(spec: &Spec, cgroup: bool) -> Result<Vec<Namespace>, PlanError> {
     use oci_spec::runtime::LinuxNamespaceType as Oci;
-    let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing {
-        clause: "root",
-        what: "linux",
-    })?;
-    let listed = linux.namespaces().as_ref().ok_or(PlanError::Missing {
-        clause: "root",
-        what: "namespaces",
-    })?;
+    let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
+    let listed =
+        linux.namespaces().as_ref().ok_or(PlanError::Missing { clause: "root", what: "namespaces" })?;
     let mut kinds = Vec::new();
     for namespace in listed {
         if namespace.path().is_some() {
@@ -569,9 +467,7 @@ fn payload(process: &oci_spec::runtime::Process) -> Result<Payload, PlanError> {
         return Err(PlanError::Process("no command to run".into()));
     }
     if let Some(text) = args.iter().chain(&env).find(|text| text.contains('\0')) {
-        return Err(PlanError::Process(format!(
-            "a NUL byte in {text:?} cannot be passed to a program"
-        )));
+        return Err(PlanError::Process(format!("a NUL byte in {text:?} cannot be passed to a program")));
     }
     // MAX_ARG_STRLEN of execve(2): 32 pages.
     const LONGEST: usize = 131_071;
@@ -583,10 +479,7 @@ fn payload(process: &oci_spec::runtime::Process) -> Result<Payload, PlanError> {
         )));
     }
     if !process.cwd().is_absolute() {
-        return Err(PlanError::Process(format!(
-            "the working directory {:?} is not absolute",
-            process.cwd()
-        )));
+        return Err(PlanError::Process(format!("the working directory {:?} is not absolute", process.cwd())));
     }
     Ok(Payload { args, env })
 }
@@ -596,25 +489,14 @@ fn payload(process: &oci_spec::runtime::Process) -> Result<Payload, PlanError> {
 fn rlimits(process: &oci_spec::runtime::Process, facts: &HostFacts) -> Vec<Limit> {
     let limit = |limit: &oci_spec::runtime::PosixRlimit| {
         let resource = options::rlimit_number(limit.typ());
-        let most = if resource == libc::RLIMIT_NOFILE {
-            facts.open_files
-        } else {
-            u64::MAX
-        };
-        Limit {
-            resource,
-            soft: limit.soft().min(most),
-            hard: limit.hard().min(most),
-        }
+        let most = if resource == libc::RLIMIT_NOFILE { facts.open_files } else { u64::MAX };
+        Limit { resource, soft: limit.soft().min(most), hard: limit.hard().min(most) }
     };
     process.rlimits().iter().flatten().map(limit).collect()
 }
 
 fn step(clause: impl Into<String>, action: Action) -> Step {
-    Step {
-        clause: clause.into(),
-        action,
-    }
+    Step { clause: clause.into(), action }
 }
 
 /// `path` without its leading slash, for *at calls.

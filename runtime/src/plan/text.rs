@@ -52,38 +52,22 @@ impl fmt::Display for Action {
                 }
                 Ok(())
             }
-            Action::NewTmpfs {
-                mount,
-                size,
-                mode,
-                owner,
-                flags,
-            } => {
+            Action::NewTmpfs { mount, size, mode, owner, flags } => {
                 write!(
                     f,
                     "{mount} = tmpfs of {size} bytes, mode {mode:o}, owner {}:{}{flags}",
                     owner.uid, owner.gid
                 )
             }
-            Action::CloneTree {
-                mount,
-                source,
-                flags,
-                idmap,
-                ..
-            } => {
+            Action::CloneTree { mount, source, flags, idmap, .. } => {
                 let idmap = if idmap.is_some() { ", idmapped" } else { "" };
                 write!(f, "{mount} = clone of {}{flags}{idmap}", source.display())
             }
-            Action::Make {
-                mount, path, entry, ..
-            } => write!(f, "{mount}:{} = {entry}", path.display()),
+            Action::Make { mount, path, entry, .. } => write!(f, "{mount}:{} = {entry}", path.display()),
             Action::Seal { mount } => write!(f, "seal {mount} read-only"),
             Action::NewProc { mount } => write!(f, "{mount} = proc, foreign processes hidden"),
             Action::NewDevpts { mount } => write!(f, "{mount} = devpts"),
-            Action::NewOverlay {
-                mount, lower, upper, ..
-            } => {
+            Action::NewOverlay { mount, lower, upper, .. } => {
                 let lower: Vec<String> = lower.iter().map(ToString::to_string).collect();
                 let upper = upper.map_or_else(|| "none".into(), |upper| upper.to_string());
                 write!(f, "{mount} = overlay, lower {}, upper {upper}", lower.join(":"))
@@ -106,9 +90,7 @@ impl fmt::Display for Action {
             Action::Limits { limits } => write!(f, "{} resource limits", limits.len()),
             Action::DropBounding { keep, .. } => write!(f, "drop the bounding set but {}", keep.len()),
             Action::SetIds { uid, gid, groups } => {
-                let groups = groups
-                    .as_ref()
-                    .map_or_else(|| "kept".into(), |groups| format!("{groups:?}"));
+                let groups = groups.as_ref().map_or_else(|| "kept".into(), |groups| format!("{groups:?}"));
                 write!(f, "become {uid}:{gid}, supplementary groups {groups}")
             }
             Action::SetCapabilities { keep } => write!(f, "keep {} capabilities in every set", keep.len()),
@@ -116,9 +98,7 @@ impl fmt::Display for Action {
             Action::NoNewPrivileges => f.write_str("no_new_privs"),
             Action::Landlock { abi, rules } => {
                 write!(f, "Landlock ABI {abi}:")?;
-                rules
-                    .iter()
-                    .try_for_each(|rule| write!(f, " {}={}", rule.path.display(), rule.access))
+                rules.iter().try_for_each(|rule| write!(f, " {}={}", rule.path.display(), rule.access))
             }
             Action::CloseDescriptors => f.write_str("close what was inherited, reset umask"),
             Action::EnterWorkingDirectory { path } => write!(f, "enter {}", path.display()),
@@ -131,15 +111,8 @@ impl fmt::Display for Action {
 
 impl fmt::Display for MountFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = [
-            (self.read_only, ", ro"),
-            (self.no_exec, ", noexec"),
-            (self.no_dev, ", nodev"),
-        ];
-        words
-            .iter()
-            .filter(|(set, _)| *set)
-            .try_for_each(|(_, word)| f.write_str(word))
+        let words = [(self.read_only, ", ro"), (self.no_exec, ", noexec"), (self.no_dev, ", nodev")];
+        words.iter().filter(|(set, _)| *set).try_for_each(|(_, word)| f.write_str(word))
     }
 }
 
@@ -165,27 +138,16 @@ impl fmt::Display for Access {
             (self.create, 'c'),
             (self.ioctl, 'i'),
         ];
-        let set: String = letters
-            .iter()
-            .filter(|(set, _)| *set)
-            .map(|(_, letter)| letter)
-            .collect();
+        let set: String = letters.iter().filter(|(set, _)| *set).map(|(_, letter)| letter).collect();
         f.write_str(&set)
     }
 }
 
 fn trees(target: &CgroupTarget, version: Version) -> String {
     let trees = target.trees.iter().filter(|tree| tree.version == version);
-    trees
-        .map(|tree| tree.path().display().to_string())
-        .collect::<Vec<_>>()
-        .join(" ")
+    trees.map(|tree| tree.path().display().to_string()).collect::<Vec<_>>().join(" ")
 }
 
 fn names(namespaces: &[Namespace]) -> String {
-    namespaces
-        .iter()
-        .map(|namespace| namespace.proc_name())
-        .collect::<Vec<_>>()
-        .join(" ")
+    namespaces.iter().map(|namespace| namespace.proc_name()).collect::<Vec<_>>().join(" ")
 }

@@ -26,12 +26,7 @@ pub struct SeccompData {
 impl SeccompData {
     /// A call through this machine's own ABI.
     pub fn native(number: u32, args: [u64; 6]) -> Result<Self, SeccompError> {
-        Ok(Self {
-            number,
-            arch: Architecture::native()?.audit(),
-            instruction_pointer: 0,
-            args,
-        })
+        Ok(Self { number, arch: Architecture::native()?.audit(), instruction_pointer: 0, args })
     }
 
     fn word(&self, at: u32) -> Option<u32> {
@@ -43,10 +38,9 @@ impl SeccompData {
             offset::NUMBER => self.number,
             offset::ARCH => self.arch,
             8 | 12 => half(self.instruction_pointer, at == 12),
-            offset::ARGS..offset::END => half(
-                self.args[((at - offset::ARGS) / 8) as usize],
-                !at.is_multiple_of(8),
-            ),
+            offset::ARGS..offset::END => {
+                half(self.args[((at - offset::ARGS) / 8) as usize], !at.is_multiple_of(8))
+            }
             _ => return None,
         })
     }
