@@ -1,16 +1,22 @@
 //! The root file system of a plan: which mounts are made, what is put into them, and where they go.
 
+mod bind;
+mod devices;
+mod overlay;
+
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::Mount;
 
-use super::identity::{Identity, KEPT_START};
+use self::bind::source_error;
+use self::overlay::whole_range;
+use super::identity::Identity;
 use super::options::Options;
-use super::{Action, Entry, ExpectedMount, MountFlags, MountId, Owner, PlanError, Step, relative, step};
-use crate::host::{FileKind, HostFacts, SourceFacts};
-use crate::ids::{IdMapping, IdMaps, RANGE_LEN};
+use super::{Action, Entry, ExpectedMount, MountFlags, MountId, Owner, PlanError, Step, step};
+use crate::host::{FileKind, HostFacts};
+use crate::ids::IdMapping;
 use crate::plan::step::Idmap;
 use crate::spec::{Node, RootKind, Spec, Writable};
 
@@ -221,118 +227,6 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Parts of the host's tree lie under an overlay where the root is writable.
-    fn is_overlaid(&self, clause: &str, mount: &Mount) -> bool {
-        let source = mount.source().as_ref().and_then(|source| self.facts.sources.get(source));
-        clause.starts_with("root")
-            && self.spec.airlock.writable != Writable::None
-            && source.is_some_and(|source| source.kind == Some(FileKind::Directory))
-    }
-
-    fn bind(
-        &mut self,
-        clause: &str,
-        source: &Path,
-        flags: MountFlags,
-    ) -> Result<(MountId, FileKind), PlanError> {
-        let facts = self.source(clause, source)?;
-        let kind = match facts.kind {
-            Some(kind @ (FileKind::Directory | FileKind::File)) => kind,
-            Some(FileKind::Socket) => {
-                return Err(source_error(
-                    clause,
-                    source,
-                    "is a socket: whatever listens on it would be reachable from inside",
-                ));
-            }
-            Some(kind) => {
-                return Err(source_error(
-                    clause,
-                    source,
-                    format!("is a {kind:?}; only directories and regular files can be mounted"),
-                ));
-            }
-            None => unreachable_source(clause, source, facts)?,
-        };
-        if let Some(why) = forbidden_source(&facts.resolved) {
-            return Err(source_error(clause, source, why));
-        }
-        let owned_by_root = facts.uid == 0 || facts.gid == 0;
-        let idmap = if !self.identity.idmapped || (flags.read_only && owned_by_root) {
-            None
-        } else {
-            if owned_by_root && !facts.private {
-                return Err(source_error(
-                    clause,
-                    source,
-                    format!(
-                        "belongs to root ({}:{}) and others can enter it: files that the sandbox creates would be root's on \
-                     the host; `chown` it to an ordinary user, or `chmod 700` it",
-                        facts.uid, facts.gid,
-                    ),
-                ));
-            }
-            let (uid, gid) = self.identity.host_ids;
-            let maps = IdMaps { uids: vec![one(facts.uid, uid)], gids: vec![one(facts.gid, gid)] };
-            Some(Idmap { maps, required: !flags.read_only })
-        };
-        let lower = self.tree(clause, source, kind, flags, idmap);
-        let from_root = clause.starts_with("root") && kind == FileKind::Directory;
-        if from_root && self.spec.airlock.writable != Writable::None {
-            let name = relative(source).to_string_lossy().replace('/', "-");
-            let overlay = self.overlay(clause, &[lower], &name, MountFlags { read_only: false, ..flags })?;
-            return Ok((overlay, kind));
-        }
-        Ok((lower, kind))
-    }
-
-    /// The sandbox's device nodes: made by root, bound from the host by an ordinary user.
-    fn devices(&mut self) -> Result<(), PlanError> {
-        let linux = self.spec.oci.linux().as_ref();
-        for device in linux.and_then(|linux| linux.devices().as_ref()).into_iter().flatten() {
-            let target = device.path();
-            let clause = "devices";
-            if self.identity.root {
-                let (major, minor) = (
-                    u32::try_from(device.major())
-                        .map_err(|_| target_error(clause, target, "negative major number"))?,
-                    u32::try_from(device.minor())
-                        .map_err(|_| target_error(clause, target, "negative minor number"))?,
-                );
-                self.mount_point(clause, target, Entry::Device { major, minor })?;
-            } else {
-                let flags = MountFlags { no_exec: true, ..MountFlags::default() };
-                let mount = self.tree(clause, target, FileKind::CharDevice, flags, None);
-                self.mount_point(clause, target, Entry::File { mode: 0o644, content: String::new() })?;
-                self.layout.attach.push(step(clause, Action::Attach { mount, target: target.clone() }));
-                self.layout.expected.push(ExpectedMount {
-                    clause: clause.into(),
-                    target: target.clone(),
-                    flags,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// The links that the OCI runtime specification wants in /dev.
-    fn device_links(&mut self) -> Result<(), PlanError> {
-        if !matches!(self.known.get(Path::new("/dev")), Some(Known::Ours { inner, .. }) if inner.as_os_str().is_empty())
-        {
-            return Ok(());
-        }
-        let links = [
-            ("/dev/fd", "/proc/self/fd"),
-            ("/dev/stdin", "/proc/self/fd/0"),
-            ("/dev/stdout", "/proc/self/fd/1"),
-            ("/dev/stderr", "/proc/self/fd/2"),
-            ("/dev/ptmx", "pts/ptmx"),
-        ];
-        links.iter().try_for_each(|(path, target)| {
-            self.mount_point("root", Path::new(path), Entry::Link { target: target.into() })
-        })
-    }
-
     fn node(&mut self, node: &Node) -> Result<(), PlanError> {
         let clause = "root.kind";
         let (path, entry, owner) = match node {
@@ -437,22 +331,6 @@ impl Compiler<'_> {
         mount
     }
 
-    /// Device nodes can be made by root of the host alone, on a mount of its own.
-    fn holds_devices(&self, target: &Path) -> bool {
-        let devices = self.spec.oci.linux().as_ref().and_then(|linux| linux.devices().as_ref());
-        self.identity.root
-            && devices.into_iter().flatten().any(|device| device.path().parent() == Some(target))
-    }
-
-    fn device_tmpfs(&mut self, clause: &str, size: u64, mode: u32, flags: MountFlags) -> MountId {
-        let mount = self.id();
-        let (owner, flags) = (self.identity.host_root, MountFlags { read_only: false, ..flags });
-        self.layout.brought.push(step(clause, Action::NewTmpfs { mount, size, mode, owner, flags }));
-        self.layout.handed_over.push(mount);
-        self.devices = Some(mount);
-        mount
-    }
-
     fn tree(
         &mut self,
         clause: &str,
@@ -467,98 +345,6 @@ impl Compiler<'_> {
         self.layout.brought.push(step(clause, Action::CloneTree { mount, source, kind, flags, idmap }));
         self.layout.handed_over.push(mount);
         mount
-    }
-
-    /// An overlay over `lower`. Overlays take paths, not descriptors, before kernel 6.13; so the layers are
-    /// attached in a scratch directory that goes away with the old root.
-    fn overlay(
-        &mut self,
-        clause: &str,
-        lower: &[MountId],
-        name: &str,
-        flags: MountFlags,
-    ) -> Result<MountId, PlanError> {
-        let scratch = match self.scratch {
-            Some(scratch) => scratch,
-            None => self.scratch()?,
-        };
-        for layer in lower {
-            self.scratch_attach(clause, scratch.mount, *layer);
-        }
-        let mount = self.id();
-        let (lower, upper, name) = (lower.to_vec(), scratch.upper, name.into());
-        self.overlays.push(step(clause, Action::NewOverlay { mount, lower, upper, name, flags }));
-        Ok(mount)
-    }
-
-    /// Plans the scratch directory.
-    fn scratch(&mut self) -> Result<Scratch, PlanError> {
-        let owner = self.identity.root_owner;
-        let mount = self.tmpfs(
-            "root.writable",
-            1 << 20,
-            0o700,
-            owner,
-            MountFlags { no_dev: true, ..MountFlags::default() },
-        );
-        self.overlays.push(step("root.writable", Action::AttachRoot { mount }));
-        let flags = MountFlags { no_dev: true, ..MountFlags::default() };
-        let upper = match self.spec.airlock.writable.clone() {
-            Writable::None => None,
-            Writable::Tmpfs { size } => Some(self.tmpfs("root.writable", size, 0o755, owner, flags)),
-            Writable::Dir { path } => {
-                let facts = self.source("root.writable", &path)?;
-                if facts.kind != Some(FileKind::Directory) {
-                    return Err(source_error("root.writable", &path, "is not a directory"));
-                }
-                if facts.uid == 0 && self.identity.root && !facts.private {
-                    return Err(source_error(
-                        "root.writable",
-                        &path,
-                        "belongs to root and others can enter it; `chmod 700` it or give it to an ordinary user",
-                    ));
-                }
-                let idmap = self
-                    .identity
-                    .idmapped
-                    .then(|| Idmap { maps: kept_upper(facts, self.identity), required: true });
-                Some(self.tree("root.writable", &path, FileKind::Directory, flags, idmap))
-            }
-        };
-        if let Some(upper) = upper {
-            self.scratch_attach("root.writable", mount, upper);
-        }
-        let scratch = Scratch { mount, upper };
-        self.scratch = Some(scratch);
-        Ok(scratch)
-    }
-
-    fn scratch_attach(&mut self, clause: &str, scratch: MountId, mount: MountId) {
-        let name = PathBuf::from(mount.to_string());
-        let owner = self.identity.root_owner;
-        self.entries.push(make(clause, scratch, &name, owner, Entry::Dir { mode: 0o755 }));
-        self.overlays.push(step(clause, Action::Attach { mount, target: Path::new("/").join(name) }));
-    }
-
-    fn source(&self, clause: &str, path: &Path) -> Result<&SourceFacts, PlanError> {
-        let facts = self.facts.sources.get(path);
-        let facts = facts.ok_or_else(|| {
-            source_error(clause, path, "was not looked at; the host facts are of another spec")
-        })?;
-        if facts.kind.is_none() {
-            unreachable_source(clause, path, facts)?;
-        }
-        if let Some(link) = &facts.foreign_link {
-            return Err(source_error(
-                clause,
-                path,
-                format!(
-                    "leads through the link {}, which belongs to neither root nor you; name the real path",
-                    link.display()
-                ),
-            ));
-        }
-        Ok(facts)
     }
 
     /// Owner of a tmpfs from its `uid=` and `gid=` options.
@@ -631,19 +417,6 @@ fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Trees of the host that give the sandbox reach into the host, whatever the mode.
-fn forbidden_source(resolved: &Path) -> Option<&'static str> {
-    let whole = |path: &str| resolved == Path::new(path);
-    if whole("/") {
-        return Some("is the whole host; mount the parts that are needed");
-    }
-    if whole("/run") || whole("/var") {
-        return Some("holds the sockets of the host's services; mount the parts that are needed");
-    }
-    let below = ["/proc", "/sys", "/dev"].iter().any(|tree| resolved.starts_with(tree));
-    below.then_some("is a kernel file system of the host; the sandbox gets its own")
-}
-
 /// Asked of every entry, so it looks at bytes: `Path::components` passes over `.` and costs more.
 fn is_plain_absolute(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
@@ -656,36 +429,6 @@ fn make(clause: &str, mount: MountId, path: &Path, owner: Owner, entry: Entry) -
 
 fn one(inside: u32, outside: u32) -> IdMapping {
     IdMapping { inside, outside, count: 1 }
-}
-
-/// On-disk ids 0..65536 as the sandbox's own.
-fn whole_range(root: Owner) -> IdMaps {
-    let range = |outside| vec![IdMapping { inside: 0, outside, count: RANGE_LEN }];
-    IdMaps { uids: range(root.uid), gids: range(root.gid) }
-}
-
-/// Ids of an upper directory that is kept: its owner is the payload, a reserved range on disk is all others,
-/// the same at every run.
-fn kept_upper(facts: &SourceFacts, identity: &Identity) -> IdMaps {
-    let map = |inside: u32, owner, root| {
-        let others = |inside, count| IdMapping { inside: KEPT_START + inside, outside: root + inside, count };
-        let lines =
-            [others(0, inside), one(owner, root + inside), others(inside + 1, RANGE_LEN - 1 - inside)];
-        lines.into_iter().filter(|line| line.count > 0).collect()
-    };
-    IdMaps {
-        uids: map(identity.uid, facts.uid, identity.host_root.uid),
-        gids: map(identity.gid, facts.gid, identity.host_root.gid),
-    }
-}
-
-fn unreachable_source<T>(clause: &str, path: &Path, facts: &SourceFacts) -> Result<T, PlanError> {
-    let why = facts.error.clone().unwrap_or_else(|| "is of an unknown type".into());
-    Err(source_error(clause, path, why))
-}
-
-fn source_error(clause: &str, path: &Path, why: impl Into<String>) -> PlanError {
-    PlanError::Source { clause: clause.into(), path: path.to_path_buf(), why: why.into() }
 }
 
 fn target_error(clause: &str, path: &Path, why: &str) -> PlanError {
