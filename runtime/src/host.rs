@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{Access, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Access, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
@@ -240,7 +240,8 @@ pub fn is_root() -> bool {
 
 /// The initial user namespace maps every id to itself.
 fn in_initial_user_namespace() -> bool {
-    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    let map = sys::read_small(CWD, "/proc/self/uid_map").unwrap_or_default();
+    String::from_utf8_lossy(&map).split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 fn kernel_release() -> (u32, u32) {
@@ -252,7 +253,7 @@ fn kernel_release() -> (u32, u32) {
 
 fn last_capability() -> Result<u8, HostError> {
     let path = "/proc/sys/kernel/cap_last_cap";
-    let read = || fs::read_to_string(path)?.trim().parse().map_err(io::Error::other);
+    let read = || String::from_utf8_lossy(&sys::read_small(CWD, path)?).trim().parse().map_err(io::Error::other);
     read().map_err(|source| HostError::Read { path: path.into(), source })
 }
 

@@ -152,8 +152,17 @@ fn prepare(pass: Vec<(OwnedFd, i32)>, terminal: Option<OwnedFd>) -> io::Result<(
         .collect::<io::Result<_>>()?;
     moved.iter().try_for_each(|(fd, number)| duplicate(fd, *number))?;
 
-    sys::reset_signals()?;
+    // execve resets what is caught; only what is ignored would be passed on.
+    sys::reset_signals(ignored_signals()?)?;
     Ok(SigSet::empty().thread_set_mask()?)
+}
+
+/// The mask of ignored signals, from `SigIgn` of proc_pid_status(5).
+fn ignored_signals() -> io::Result<u64> {
+    let status = sys::read_small(rustix::fs::CWD, "/proc/self/status")?;
+    let status = String::from_utf8_lossy(&status);
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(mask.unwrap_or_default().trim(), 16).map_err(io::Error::other)
 }
 
 /// dup2 without close-on-exec, onto a number that belongs to nobody in this process.

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Cgroup, CgroupFacts, CgroupRecord};
@@ -16,6 +17,7 @@ use crate::ids::RangeLock;
 use crate::launch::END_TIMEOUT;
 use crate::report::{EndReport, Reason, ReportPlace, ReportRecord};
 use crate::spec::Spec;
+use crate::sys;
 
 /// What is known of a live sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -344,7 +346,7 @@ fn write_lost_report(record: &Record) {
 
 /// Field 22 of `/proc/PID/stat`: clock ticks after boot at which the process started.
 fn start_time(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8(sys::read_small(CWD, format!("/proc/{pid}/stat")).ok()?).ok()?;
     // The name in field 2 may hold anything; the last parenthesis ends it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }

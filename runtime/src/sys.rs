@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 
 /// `CLONE_INTO_CGROUP`. libc declares it as a 32-bit zero on glibc, which starts the child in the
@@ -152,9 +153,24 @@ pub(crate) unsafe fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives every signal its default disposition. glibc's sigaction hides the two signals that it uses itself,
-/// so the call is made directly.
-pub(crate) fn reset_signals() -> io::Result<()> {
+/// The whole of a small file of the kernel's. Such files have no size to ask for, and std's growing probes cost
+/// several reads each.
+pub(crate) fn read_small(directory: BorrowedFd<'_>, path: impl rustix::path::Arg) -> io::Result<Vec<u8>> {
+    let file = rustix::fs::openat(directory, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut content = Vec::with_capacity(8192);
+    loop {
+        if content.spare_capacity_mut().is_empty() {
+            content.reserve(content.len());
+        }
+        if rustix::io::retry_on_intr(|| rustix::io::read(&file, rustix::buffer::spare_capacity(&mut content)))? == 0 {
+            return Ok(content);
+        }
+    }
+}
+
+/// Gives the signals of `mask` (bit n - 1 for signal n) their default disposition. glibc's sigaction hides the
+/// two signals that it uses itself, so the call is made directly.
+pub(crate) fn reset_signals(mask: u64) -> io::Result<()> {
     #[repr(C)]
     struct KernelSigaction {
         handler: usize,
@@ -163,7 +179,7 @@ pub(crate) fn reset_signals() -> io::Result<()> {
         mask: u64,
     }
     let default = KernelSigaction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
-    for signal in (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
+    for signal in (1..=64).filter(|signal| mask & 1 << (signal - 1) != 0) {
         // SAFETY: `default` is the kernel's sigaction of x86-64 with its 8-byte mask; no handler is installed.
         let result = unsafe {
             libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, std::ptr::null::<u8>(), size_of::<u64>())

@@ -6,12 +6,15 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::CWD;
+
 use crate::cgroups::Cgroup;
 use crate::ids::{IdMapping, IdMaps};
 use crate::launch::Probe;
 use crate::network;
 use crate::plan::{Action, Expectations, MountFlags, Namespace, Plan};
 use crate::report::{Evidence, EvidenceKind};
+use crate::sys;
 
 /// What is read back so far: evidence and differences.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl Verification {
 
     fn read(&mut self, file: &str) -> String {
         let path = format!("/proc/{}/{file}", self.pid);
-        fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(|error| {
+        sys::read_small(CWD, &path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(|error| {
             self.differences.push(format!("{path} cannot be read: {error}"));
             String::new()
         })

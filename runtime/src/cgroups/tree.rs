@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use super::error::CgroupError;
 use super::facts::{Controller, Version};
 use super::target::TreeTarget;
 use super::v2;
+use crate::sys;
 
 /// `CGROUP_SUPER_MAGIC` of `linux/magic.h`.
 const V1_MAGIC: i64 = 0x0027_e0eb;
@@ -318,17 +319,8 @@ fn inherit_cpuset(parent: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &Path) -> R
 }
 
 pub(super) fn read_file(dir: BorrowedFd<'_>, path: &Path, file: &str) -> Result<String, CgroupError> {
-    let fail = |source| CgroupError::io("read", path.join(file), source);
-    let fd = openat(
-        dir,
-        file,
-        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-        Mode::empty(),
-    )
-    .map_err(|errno| fail(errno.into()))?;
-    let mut text = String::new();
-    File::from(fd).read_to_string(&mut text).map_err(fail)?;
-    Ok(text)
+    let text = sys::read_small(dir, file).and_then(|text| String::from_utf8(text).map_err(io::Error::other));
+    text.map_err(|source| CgroupError::io("read", path.join(file), source))
 }
 
 /// Control files take their value from a single write.

@@ -9,6 +9,8 @@ mod landlock;
 mod layout;
 mod options;
 mod step;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::path::{Path, PathBuf};

@@ -31,10 +31,14 @@ impl fmt::Display for Step {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::CreateCgroup { target } => write!(f, "create control group {}", trees(target, Version::V2)),
-            Action::LimitCgroup { target, .. } => {
-                write!(f, "create control groups {}, limit them all", trees(target, Version::V1))
-            }
+            Action::CreateCgroup { target } => match trees(target, Version::V2).as_str() {
+                "" => f.write_str("create no control group yet: there is no v2 tree"),
+                v2 => write!(f, "create control group {v2}"),
+            },
+            Action::LimitCgroup { target, .. } => match trees(target, Version::V1).as_str() {
+                "" => f.write_str("limit the control group"),
+                v1 => write!(f, "create control groups {v1}, limit them all"),
+            },
             Action::FilterDevices { .. } => f.write_str("allow the listed devices and no others"),
             Action::CloneInit { namespaces } => write!(f, "clone init into new namespaces: {}", names(namespaces)),
             Action::WriteIdMaps { maps, helper, .. } => {
