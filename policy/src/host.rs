@@ -14,21 +14,14 @@ pub(crate) const TOP: [&str; 8] = [
 
 /// What a `host` root takes over of `/etc`: settings that are the same for everyone, read by the loader,
 /// locales, name tables, TLS and the like. Whatever may hold a secret or name a person stays away, and so
-/// does what no program needs in order to run: each directory here is a mount of every launch.
-pub(crate) const ETC: [&str; 26] = [
+/// does what no program needs in order to run: each entry here is work at every launch.
+pub(crate) const ETC: [&str; 16] = [
     "/etc/alternatives",
     "/etc/ca-certificates/extracted",
-    "/etc/debian_version",
-    "/etc/fonts",
-    "/etc/gai.conf",
-    "/etc/host.conf",
-    "/etc/inputrc",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
-    "/etc/locale.alias",
     "/etc/locale.conf",
     "/etc/localtime",
-    "/etc/magic",
     "/etc/mime.types",
     "/etc/os-release",
     "/etc/pki/ca-trust/extracted",
@@ -36,12 +29,9 @@ pub(crate) const ETC: [&str; 26] = [
     "/etc/pki/tls/openssl.cnf",
     "/etc/protocols",
     "/etc/redhat-release",
-    "/etc/rpc",
     "/etc/services",
-    "/etc/shells",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
-    "/etc/timezone",
 ];
 
 /// Debian keeps the settings of `/usr/lib/jvm/java-N-openjdk-ARCH` in `/etc/java-N-openjdk`, with links to

@@ -107,6 +107,12 @@ pub enum HostError {
 impl HostFacts {
     /// Reads the facts. `ids` were allocated before (see [`crate::ids`]).
     pub fn read(spec: &Spec, ids: HostIds) -> Result<HostFacts, HostError> {
+        Ok(HostFacts::without_spec()?.with_spec(spec, ids))
+    }
+
+    /// Reads what is the same for every spec: no ids are given, and nothing is known of any path. Which ids a sandbox
+    /// gets also decides who builds it.
+    pub fn without_spec() -> Result<HostFacts, HostError> {
         let kernel = kernel_release();
         if kernel < (5, 14) {
             return Err(HostError::OldKernel(kernel.0, kernel.1));
@@ -116,7 +122,7 @@ impl HostFacts {
             .map_err(|error| HostError::Read { path: "getgroups".into(), source: error.into() })?;
         Ok(HostFacts {
             kernel,
-            root: matches!(ids, HostIds::Range { .. }),
+            root: false,
             uid: rustix::process::geteuid().as_raw(),
             gid,
             groups: groups.into_iter().map(|group| group.as_raw()).filter(|group| *group != gid).collect(),
@@ -124,10 +130,18 @@ impl HostFacts {
             landlock_abi: sys::landlock_abi(),
             open_files: rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             cgroups: CgroupFacts::read()?,
-            ids,
-            sources: named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect(),
-            crooked_targets: crooked_targets(spec),
+            ids: HostIds::Caller,
+            sources: BTreeMap::new(),
+            crooked_targets: BTreeMap::new(),
         })
+    }
+
+    /// Adds what belongs to one spec.
+    #[must_use]
+    pub fn with_spec(self, spec: &Spec, ids: HostIds) -> HostFacts {
+        let sources = named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect();
+        let root = matches!(ids, HostIds::Range { .. });
+        HostFacts { root, ids, sources, crooked_targets: crooked_targets(spec), ..self }
     }
 }
 

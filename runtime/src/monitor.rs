@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cgroups::CgroupStats;
-use crate::launch::{FromInit, LaunchError, LaunchOptions, Sandbox, ToInit};
+use crate::launch::{FromInit, LaunchError, LaunchOptions, Prepared, Sandbox, ToInit};
+use crate::launcher::{Line, Wish};
 use crate::report::{EndReport, Io, REPORT_VERSION, Reason};
 use crate::spec::Spec;
 use crate::sys;
@@ -18,6 +19,8 @@ use crate::terminal::Raw;
 
 /// Between the signal that asks a payload to end and the kill.
 const GRACE: Duration = Duration::from_secs(2);
+/// The same when the supervisor is gone: nothing of the sandbox may live two seconds later.
+const GRACE_OF_ORPHANS: Duration = Duration::from_secs(1);
 /// A sandbox that has run for this long without a word is likely to run for longer.
 const SETTLING: Duration = Duration::from_millis(200);
 /// Signals that are passed on to the payload.
@@ -30,6 +33,7 @@ struct Ending {
     code: Option<i32>,
     signal: Option<i32>,
     timed_out: bool,
+    orphaned: bool,
 }
 
 /// What became of the two processes after [`detach`].
@@ -86,7 +90,10 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
     };
     let result = leave_terminal()
         .map_err(call("leaving the terminal"))
-        .and_then(|()| watch_over(spec, options, |id| tell(&Started::Runs { id: id.into() })));
+        .and_then(|()| Prepared::once())
+        .and_then(|prepared| {
+            watch_over(spec, options, prepared, None, |sandbox| tell(&Started::Runs { id: sandbox.id().into() }))
+        });
     if let Err(error) = &result {
         tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
     }
@@ -106,23 +113,36 @@ fn leave_terminal() -> io::Result<()> {
 /// The calling process is the monitor: it must have one thread, and its signals TERM, INT, HUP, QUIT, USR1
 /// and USR2 go to the payload from here on.
 pub fn run(spec: &Spec, options: LaunchOptions) -> Result<EndReport, LaunchError> {
-    watch_over(spec, options, |_| ())
+    watch_over(spec, options, Prepared::once()?, None, |_| ())
+}
+
+/// [`run`] for a supervisor at the other end of `line`: it is told of the start, and its wishes are obeyed.
+/// When it goes, the sandbox is ended.
+pub(crate) fn run_on_line(
+    spec: &Spec,
+    options: LaunchOptions,
+    prepared: Prepared,
+    line: &Line,
+) -> Result<EndReport, LaunchError> {
+    watch_over(spec, options, prepared, Some(line), |sandbox| line.tell_started(sandbox.id(), sandbox.pid()))
 }
 
 fn watch_over(
     spec: &Spec,
     options: LaunchOptions,
-    released: impl FnOnce(&str),
+    prepared: Prepared,
+    line: Option<&Line>,
+    released: impl FnOnce(&Sandbox),
 ) -> Result<EndReport, LaunchError> {
     // Blocked before anything is built: a signal during the build is forwarded when the payload runs.
     let mut signals: SigSet = FORWARDED.into_iter().collect();
     signals.add(Signal::SIGWINCH);
     let call = |what| move |errno: nix::Error| LaunchError::Call { what, source: errno.into() };
     let mask_before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).map_err(call("blocking signals"))?;
-    let result = Sandbox::launch(spec, options).and_then(|sandbox| {
+    let result = Sandbox::launch_prepared(spec, options, prepared).and_then(|sandbox| {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(call("reading signals"))?;
-        let end = sandbox.wait(spec, &signals, released);
+        let end = sandbox.wait(spec, &signals, line, released);
         // One that came too late to be forwarded must not end the monitor before its report is written.
         while let Ok(Some(_)) = signals.read_signal() {}
         end
@@ -133,7 +153,13 @@ fn watch_over(
 
 impl Sandbox {
     /// Releases the payload and waits for the end of the sandbox.
-    fn wait(mut self, spec: &Spec, signals: &SignalFd, released: impl FnOnce(&str)) -> Result<EndReport, LaunchError> {
+    fn wait(
+        mut self,
+        spec: &Spec,
+        signals: &SignalFd,
+        line: Option<&Line>,
+        released: impl FnOnce(&Sandbox),
+    ) -> Result<EndReport, LaunchError> {
         let raw = match &self.terminal {
             Some(master) => {
                 let raw = Raw::enter(rustix::stdio::stdin()).map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
@@ -146,9 +172,9 @@ impl Sandbox {
         self.channel
             .send(&ToInit::Release, &[])
             .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
-        released(&self.plan.id);
+        released(&self);
         let spec_digest = spec.digest().unwrap_or_default();
-        let ending = self.watch(started, signals, raw.as_ref())?;
+        let ending = self.watch(started, signals, raw.as_ref(), line)?;
         let wall = started.elapsed();
         if let Some(master) = &self.terminal {
             drain(master);
@@ -164,7 +190,13 @@ impl Sandbox {
         Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
 
-    fn watch(&self, started: Instant, signals: &SignalFd, raw: Option<&Raw>) -> Result<Ending, LaunchError> {
+    fn watch(
+        &self,
+        started: Instant,
+        signals: &SignalFd,
+        raw: Option<&Raw>,
+        mut line: Option<&Line>,
+    ) -> Result<Ending, LaunchError> {
         let waiting = |source| LaunchError::Call { what: "waiting for the payload", source };
         let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
         let mut ending = Ending::default();
@@ -182,6 +214,7 @@ impl Sandbox {
                     fds.push(PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN));
                 }
             }
+            fds.extend(line.map(|line| PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)));
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let timeout = left.into_iter().chain((!settled).then_some(SETTLING)).min().map(timespec);
             let count = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
@@ -195,7 +228,7 @@ impl Sandbox {
                 if ready.get(2) == Some(&true) {
                     copy(master, &rustix::stdio::stdout());
                 }
-                if ready.get(3) == Some(&true) {
+                if stdin_open && ready[3] {
                     stdin_open = copy(&rustix::stdio::stdin(), master);
                 }
             }
@@ -207,6 +240,19 @@ impl Sandbox {
                         (libc::SIGWINCH, ..) => {}
                         // Init that is gone is seen on the channel.
                         _ => drop(self.channel.send(&ToInit::Signal(number), &[])),
+                    }
+                }
+            }
+            if let Some(open) = line.filter(|_| ready.last() == Some(&true)) {
+                match open.wish() {
+                    Wish::Signal(number) => drop(self.channel.send(&ToInit::Signal(number), &[])),
+                    Wish::Kill => init.map_or(Ok(()), |init| init.kill()).map_err(waiting)?,
+                    Wish::End => {
+                        line = None;
+                        ending.orphaned = true;
+                        let latest = Instant::now() + GRACE_OF_ORPHANS;
+                        deadline = Some(deadline.map_or(latest, |deadline| deadline.min(latest)));
+                        drop(self.channel.send(&ToInit::Signal(libc::SIGTERM), &[]));
                     }
                 }
             }
@@ -223,7 +269,7 @@ impl Sandbox {
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                if ending.timed_out {
+                if ending.timed_out || ending.orphaned {
                     let killed = init.map_or(Ok(()), |init| init.kill());
                     killed.map_err(waiting)?;
                     return Ok(Ending { signal: Some(libc::SIGKILL), ..ending });
@@ -250,7 +296,9 @@ impl Sandbox {
         };
         let millis = |nanos: u64| nanos / 1_000_000;
         let failed = ending.code != Some(0);
-        let reason = if ending.timed_out {
+        let reason = if ending.orphaned {
+            Reason::SupervisorLost
+        } else if ending.timed_out {
             Reason::WallTimeout
         } else if failed && stats.oom_kills.is_some_and(|kills| kills > 0) {
             Reason::Oom

@@ -22,12 +22,20 @@ use crate::sys;
 const LARGEST_COPY: u64 = 1 << 20;
 
 /// The detached mounts of one sandbox, by their name in the plan.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Mounts {
     fds: BTreeMap<MountId, OwnedFd>,
+    /// Who makes entries: what is to be his needs no change of owner.
+    pub(crate) builder: Owner,
 }
 
 impl Mounts {
+    /// No mounts yet; the caller makes entries.
+    pub(crate) fn of_caller() -> Mounts {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Mounts { fds: BTreeMap::new(), builder: Owner { uid, gid } }
+    }
+
     pub(crate) fn insert(&mut self, id: MountId, fd: OwnedFd) {
         self.fds.insert(id, fd);
     }
@@ -136,7 +144,7 @@ pub(crate) fn clone_tree(
 
 /// Puts an entry at `path` of a mount that nobody else sees yet. The umask is 0, so that modes are as stated
 /// (crun#1047).
-pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Entry) -> io::Result<()> {
+fn make(mount: BorrowedFd<'_>, path: &Path, owner: Option<Owner>, entry: &Entry) -> io::Result<()> {
     let path = relative(path);
     match entry {
         Entry::Dir { mode } => {
@@ -145,7 +153,9 @@ pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Ent
         Entry::File { mode, content } => create(mount, path, *mode)?.write_all(content.as_bytes())?,
         Entry::Copy { source } => match small_file(source) {
             Ok(content) => create(mount, path, 0o644)?.write_all(&content)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+                return Ok(());
+            }
             Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", source.display()))),
         },
         Entry::Link { target } => rustix::fs::symlinkat(target, mount, path)?,
@@ -154,7 +164,8 @@ pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Ent
             rustix::fs::mknodat(mount, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
         }
     }
-    let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
+    let Some(Owner { uid, gid }) = owner else { return Ok(()) };
+    let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     Ok(rustix::fs::chownat(mount, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
@@ -304,7 +315,10 @@ pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
             mounts.insert(*mount, clone_tree(source, *kind, *flags, idmap.as_ref())?);
             Ok(())
         }
-        Action::Make { mount, path, owner, entry } => make(mounts.get(*mount)?, path, *owner, entry),
+        Action::Make { mount, path, owner, entry } => {
+            let owner = (*owner != mounts.builder).then_some(*owner);
+            make(mounts.get(*mount)?, path, owner, entry)
+        }
         Action::Seal { mount } => seal(mounts.get(*mount)?),
         other => Err(io::Error::other(format!("`{other}` is not a step of this side"))),
     }

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Lowered;
+use crate::spec::Spec;
 
 /// Version of the report's form.
 pub const REPORT_VERSION: u32 = 1;
@@ -90,7 +91,7 @@ pub enum Reason {
     PidsLimitHit,
     /// The sandbox was not built, or the command could not be executed.
     SetupFailed,
-    /// The monitor was killed, and the sandbox with it.
+    /// The monitor was killed, or the supervisor let go of it, and the sandbox ended with that.
     SupervisorLost,
 }
 
@@ -143,6 +144,16 @@ impl EndReport {
             enforced: Vec::new(),
             lowered: Vec::new(),
             left_behind: None,
+        }
+    }
+
+    /// The report of a sandbox of `spec` that was not built, or whose command could not be executed.
+    pub fn setup_failed(spec: &Spec, error: &str) -> EndReport {
+        EndReport {
+            policy: spec.airlock.policy.clone(),
+            policy_digest: spec.airlock.policy_digest.clone(),
+            spec_digest: spec.digest().unwrap_or_default(),
+            ..EndReport::without_run("", Reason::SetupFailed, error)
         }
     }
 

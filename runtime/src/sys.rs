@@ -75,6 +75,27 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
     }
 }
 
+/// Takes the environment away: libc's list, and the strings that `/proc/PID/environ` shows.
+///
+/// The process must have one thread, and nobody may hold a pointer into the environment.
+pub(crate) fn forget_environment() -> io::Result<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // Fields 50 and 51 of proc_pid_stat(5), counted from the end of the name in field 2.
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(47));
+    let mut bounds = fields.into_iter().flatten().map(|field| field.parse::<usize>().map_err(io::Error::other));
+    let (Some(start), Some(end)) = (bounds.next().transpose()?, bounds.next().transpose()?) else {
+        return Err(io::Error::other("/proc/self/stat has too few fields"));
+    };
+    // SAFETY: no other thread reads or changes the environment.
+    if unsafe { libc::clearenv() } != 0 {
+        return Err(io::Error::other("clearenv failed"));
+    }
+    let strings = std::ptr::with_exposed_provenance_mut::<u8>(start);
+    // SAFETY: the kernel put the strings there, on the stack's writable top, and nobody looks at them any more.
+    unsafe { strings.write_bytes(0, end.saturating_sub(start)) };
+    Ok(())
+}
+
 /// Runs `child` in a process that shares this one's memory until it ends, in a new user namespace, and
 /// returns a pidfd. See `idmap.rs`.
 pub(crate) fn userns_holder() -> io::Result<(i32, OwnedFd)> {

@@ -77,12 +77,10 @@ fn tell(end: &EndReport) {
 
 fn write_failure(place: Option<&ReportPlace>, spec: Option<&Spec>, error: &str) {
     let Some(place) = place else { return };
-    let mut report = EndReport::without_run("", Reason::SetupFailed, error);
-    if let Some(spec) = spec {
-        report.policy.clone_from(&spec.airlock.policy);
-        report.policy_digest.clone_from(&spec.airlock.policy_digest);
-        report.spec_digest = spec.digest().unwrap_or_default();
-    }
+    let report = match spec {
+        Some(spec) => EndReport::setup_failed(spec, error),
+        None => EndReport::without_run("", Reason::SetupFailed, error),
+    };
     warn(place, place.write(&report));
 }
 

@@ -281,6 +281,11 @@ impl DeviceFilter {
         self.exceptions.iter().map(ToString::to_string).collect()
     }
 
+    /// Loads the program for v2 directories, so that this process and its forks need not load it again.
+    pub(crate) fn load(&self) -> Result<(), CgroupError> {
+        if self.is_open() { Ok(()) } else { bpf::load(self, "any cgroup".as_ref()).map(drop) }
+    }
+
     /// The program for a v2 directory.
     pub fn program(&self) -> Vec<BpfInsn> {
         bpf::device_program(self)

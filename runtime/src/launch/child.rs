@@ -33,7 +33,6 @@ struct Child<'a> {
     /// The host's `/`, kept until Landlock has been proven on it.
     outside: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
-    owner: Owner,
     probes: Vec<Probe>,
 }
 
@@ -49,11 +48,10 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     }
     let mut child = Child {
         channel: &channel,
-        mounts: Mounts::default(),
+        mounts: Mounts::of_caller(),
         root: None,
         outside: None,
         terminal: None,
-        owner: Owner { uid: 0, gid: 0 },
         probes: Vec::new(),
     };
     rustix::process::umask(Mode::empty());
@@ -92,7 +90,7 @@ impl Child<'_> {
     fn perform(&mut self, action: &Action) -> io::Result<()> {
         match action {
             Action::BecomeRoot => {
-                self.owner = Owner { uid: 0, gid: 0 };
+                self.mounts.builder = Owner { uid: 0, gid: 0 };
                 set_ids(0, 0, Some(&[]))
             }
             Action::NewSession => {
@@ -124,7 +122,7 @@ impl Child<'_> {
             }
             Action::Attach { mount, target } => mounts::attach(self.root()?, self.mounts.get(*mount)?, target),
             Action::Pivot => mounts::pivot(self.root()?),
-            Action::Mask { paths } => mounts::mask(paths, self.owner),
+            Action::Mask { paths } => mounts::mask(paths, self.mounts.builder),
             Action::ReadOnly { paths } => mounts::read_only(paths),
             Action::OpenTerminal => self.open_terminal(),
             Action::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
@@ -140,19 +138,14 @@ impl Child<'_> {
             Action::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
             Action::Landlock { abi, rules } => self.landlock(*abi, rules),
             Action::CloseDescriptors => {
-                self.mounts = Mounts::default();
+                self.mounts = Mounts::of_caller();
                 self.outside = None;
                 rustix::process::umask(Mode::from_raw_mode(0o022));
                 sys::close_on_exec_from(3)
             }
             Action::EnterWorkingDirectory { path } => enter(path),
             Action::Seccomp { program, flags, .. } => self.seccomp(program, *flags),
-            other => {
-                if let Action::NewTmpfs { owner, .. } = other {
-                    self.owner = *owner;
-                }
-                mounts::build(&mut self.mounts, other)
-            }
+            other => mounts::build(&mut self.mounts, other),
         }
     }
 

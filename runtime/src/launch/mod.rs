@@ -7,6 +7,7 @@
 mod child;
 mod error;
 mod message;
+mod prepared;
 
 use std::fs;
 use std::io;
@@ -18,13 +19,14 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 pub use self::error::LaunchError;
 pub(crate) use self::message::{Channel, FromInit, Probe, ToInit};
+pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
-use crate::host::{HostFacts, is_root};
+use crate::host::is_root;
 use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
 use crate::mounts::{self, Mounts};
-use crate::plan::{Action, Placement, Plan, Step, plan};
+use crate::plan::{Action, Placement, Plan, Step, plan_with};
 use crate::report::{Evidence, ReportRecord};
-use crate::seccomp::own;
+use crate::seccomp::Program;
 use crate::spec::{IdMode, Spec};
 use crate::state::{Sandboxes, State};
 use crate::sys::{self, Cloned};
@@ -76,6 +78,15 @@ impl Sandbox {
     /// # Errors
     /// See [`LaunchError`]; whatever was made is removed again.
     pub fn launch(spec: &Spec, options: LaunchOptions) -> Result<Sandbox, LaunchError> {
+        Sandbox::launch_prepared(spec, options, Prepared::once()?)
+    }
+
+    /// [`Sandbox::launch`] with what was prepared for this spec.
+    pub(crate) fn launch_prepared(
+        spec: &Spec,
+        options: LaunchOptions,
+        prepared: Prepared,
+    ) -> Result<Sandbox, LaunchError> {
         refuse_threads()?;
         refuse_setuid()?;
         check_stdio()?;
@@ -84,9 +95,10 @@ impl Sandbox {
         let mut parts = Parts::default();
         parts.state = Some(sandboxes.create(&id, spec, options.report.clone())?);
         let ids = parts.take_ids(spec, &sandboxes, &id)?;
-        let facts = HostFacts::read(spec, ids)?;
-        let plan = plan(spec, &facts, &Placement { id, cgroup_parent: options.cgroup_parent })?;
-        build(plan, parts, options.pass)
+        let facts = prepared.facts.with_spec(spec, ids);
+        let placement = Placement { id, cgroup_parent: options.cgroup_parent };
+        let plan = plan_with(spec, &facts, &placement, prepared.filter.as_deref())?;
+        build(plan, parts, options.pass, prepared.own_filter)
     }
 
     /// Name of the sandbox.
@@ -105,9 +117,12 @@ impl Sandbox {
     }
 }
 
-fn build(plan: Plan, mut parts: Parts, pass: Vec<(OwnedFd, i32)>) -> Result<Sandbox, LaunchError> {
-    let own_filter = own::init_filter()
-        .map_err(|error| LaunchError::Call { what: "compiling init's filter", source: io::Error::other(error) })?;
+fn build(
+    plan: Plan,
+    mut parts: Parts,
+    pass: Vec<(OwnedFd, i32)>,
+    own_filter: Program,
+) -> Result<Sandbox, LaunchError> {
     let (channel, other) = Channel::pair().map_err(|source| LaunchError::Call { what: "socketpair", source })?;
     let mut inherited = Some(child::Inherited {
         channel: other,
@@ -115,7 +130,7 @@ fn build(plan: Plan, mut parts: Parts, pass: Vec<(OwnedFd, i32)>) -> Result<Sand
         range: parts.range.as_ref().and_then(|range| range.file().as_fd().try_clone_to_owned().ok()),
         own_filter,
     });
-    let mut mounts = Mounts::default();
+    let mut mounts = Mounts::of_caller();
     // Modes are stated in full; init sets the payload's umask.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     let built = host_side(&plan, &mut parts, &mut mounts, &channel, &mut inherited);

@@ -30,10 +30,12 @@ pub(super) struct Identity {
     pub(super) deny_setgroups: bool,
     pub(super) helper: bool,
     pub(super) capabilities: Vec<u8>,
-    /// Owner of what the sandbox's root owns, as the building side names it.
+    /// Owner, inside, of what the sandbox's root owns; the payload where no other id is mapped.
     pub(super) root_owner: Owner,
-    /// Owner of what the payload owns, as the building side names it.
+    /// Owner, inside, of what the payload owns.
     pub(super) user_owner: Owner,
+    /// `root_owner` as the host names it.
+    pub(super) host_root: Owner,
     /// Read-write binds need an idmap.
     pub(super) idmapped: bool,
 }
@@ -67,15 +69,13 @@ pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanEr
         refuse_unavoidable_groups(spec, facts, &additional)?;
         None
     };
-    let inside = Owner { uid, gid };
-    let (root_owner, user_owner) = match facts.ids {
-        HostIds::Range { .. } => {
-            let (root_uid, root_gid) = maps.to_host(0, 0).unwrap_or(host_ids);
-            (Owner { uid: root_uid, gid: root_gid }, Owner { uid: host_ids.0, gid: host_ids.1 })
-        }
-        HostIds::Caller => (inside, inside),
-        HostIds::Subids { .. } => (Owner { uid: 0, gid: 0 }, inside),
+    let user_owner = Owner { uid, gid };
+    let root_owner = match facts.ids {
+        HostIds::Range { .. } | HostIds::Subids { .. } => Owner { uid: 0, gid: 0 },
+        HostIds::Caller => user_owner,
     };
+    let (root_uid, root_gid) = maps.to_host(root_owner.uid, root_owner.gid).unwrap_or(host_ids);
+    let host_root = Owner { uid: root_uid, gid: root_gid };
     Ok(Identity {
         root: facts.root,
         uid,
@@ -89,6 +89,7 @@ pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanEr
         capabilities: capabilities(process, facts.last_capability)?,
         root_owner,
         user_owner,
+        host_root,
         idmapped: facts.root && spec.airlock.ids != IdMode::Direct,
     })
 }

@@ -22,11 +22,11 @@ const SKELETON_SIZE: u64 = 16 << 20;
 /// The steps that make and place the mounts.
 #[derive(Default)]
 pub(super) struct Layout {
-    /// Mounts that only the child can make, before the old root goes.
-    pub(super) child_made: Vec<Step>,
-    /// Detached mounts and what is in them; on the host side for root.
-    pub(super) build: Vec<Step>,
-    /// The mounts of `build`.
+    /// Mounts that the child makes and fills, before the old root goes: what it makes belongs to the sandbox.
+    pub(super) made: Vec<Step>,
+    /// Clones of the host's trees, and the device nodes that only root can make; on the host side for root.
+    pub(super) brought: Vec<Step>,
+    /// The mounts of `brought`.
     pub(super) handed_over: Vec<MountId>,
     /// Moves into place.
     pub(super) attach: Vec<Step>,
@@ -63,6 +63,10 @@ struct Compiler<'a> {
     layout: Layout,
     known: HashMap<PathBuf, Known>,
     entries: Vec<Step>,
+    /// Done after all entries are made.
+    seals: Vec<Step>,
+    /// The mount whose device nodes root makes.
+    devices: Option<MountId>,
     /// Overlays: mounts attached in the scratch directory first.
     overlays: Vec<Step>,
     scratch: Option<Scratch>,
@@ -74,19 +78,21 @@ pub(super) fn compile(
     facts: &HostFacts,
     identity: &Identity,
 ) -> Result<(Layout, Vec<Step>), PlanError> {
+    let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
+    check_targets(spec, mounts)?;
     let mut compiler = Compiler {
         spec,
         facts,
         identity,
         layout: Layout::default(),
-        known: HashMap::new(),
+        known: HashMap::with_capacity(2 * (mounts.len() + spec.airlock.skeleton.len())),
         entries: Vec::new(),
+        seals: Vec::new(),
+        devices: None,
         overlays: Vec::new(),
         scratch: None,
         next: 0,
     };
-    let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
-    check_targets(spec, mounts)?;
     let root = compiler.root()?;
     for mount in mounts {
         compiler.mount(mount)?;
@@ -122,10 +128,8 @@ impl Compiler<'_> {
             if facts.kind != Some(FileKind::Directory) {
                 return Err(source_error("root.kind", path, "is not a directory"));
             }
-            let idmap = self.identity.idmapped.then(|| Idmap {
-                maps: whole_range(self.identity.root_owner),
-                required: false,
-            });
+            let maps = || whole_range(self.identity.host_root);
+            let idmap = self.identity.idmapped.then(|| Idmap { maps: maps(), required: false });
             let lower = self.tree("root.kind", path, FileKind::Directory, MountFlags { read_only: true, ..flags }, idmap);
             root = self.overlay("root.kind", &[skeleton, lower], "root", flags)?;
         }
@@ -146,18 +150,23 @@ impl Compiler<'_> {
         let id = match mount.typ().as_deref() {
             Some("proc") => {
                 let id = self.id();
-                self.layout.child_made.push(step(&clause, Action::NewProc { mount: id }));
+                self.layout.made.push(step(&clause, Action::NewProc { mount: id }));
                 id
             }
             Some("devpts") => {
                 let id = self.id();
-                self.layout.child_made.push(step(&clause, Action::NewDevpts { mount: id }));
+                self.layout.made.push(step(&clause, Action::NewDevpts { mount: id }));
                 id
             }
             Some("tmpfs") => {
                 let size = options.size.unwrap_or(SKELETON_SIZE);
                 let owner = self.owner(options.uid, options.gid)?;
-                let id = self.tmpfs(&clause, size, options.mode.unwrap_or(0o755), owner, options.flags);
+                let mode = options.mode.unwrap_or(0o755);
+                let id = if self.holds_devices(target) {
+                    self.device_tmpfs(&clause, size, mode, options.flags)
+                } else {
+                    self.tmpfs(&clause, size, mode, owner, options.flags)
+                };
                 within = Known::Ours { mount: id, inner: PathBuf::new() };
                 id
             }
@@ -332,6 +341,7 @@ impl Compiler<'_> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         if let Known::Ours { mount, inner } = self.directory(clause, parent)? {
             let inner = inner.join(name);
+            let owner = if self.devices == Some(mount) { self.identity.host_root } else { owner };
             let directory = matches!(entry, Entry::Dir { .. });
             self.entries.push(make(clause, mount, &inner, owner, entry));
             self.known.insert(path.to_path_buf(), if directory { Known::Ours { mount, inner } } else { Known::Leaf });
@@ -350,7 +360,9 @@ impl Compiler<'_> {
         let mut known = self.directory(clause, parent)?;
         if let Known::Ours { mount, inner } = &mut known {
             inner.push(name);
-            self.entries.push(make(clause, *mount, inner, self.identity.root_owner, Entry::Dir { mode: 0o755 }));
+            let identity = self.identity;
+            let owner = if self.devices == Some(*mount) { identity.host_root } else { identity.root_owner };
+            self.entries.push(make(clause, *mount, inner, owner, Entry::Dir { mode: 0o755 }));
             self.known.insert(path.to_path_buf(), known.clone());
         }
         Ok(known)
@@ -359,11 +371,25 @@ impl Compiler<'_> {
     fn tmpfs(&mut self, clause: &str, size: u64, mode: u32, owner: Owner, flags: MountFlags) -> MountId {
         let mount = self.id();
         let open = MountFlags { read_only: false, ..flags };
-        self.layout.build.push(step(clause, Action::NewTmpfs { mount, size, mode, owner, flags: open }));
+        self.layout.made.push(step(clause, Action::NewTmpfs { mount, size, mode, owner, flags: open }));
         if flags.read_only {
-            self.entries.push(step(clause, Action::Seal { mount }));
+            self.seals.push(step(clause, Action::Seal { mount }));
         }
+        mount
+    }
+
+    /// Device nodes can be made by root of the host alone, on a mount of its own.
+    fn holds_devices(&self, target: &Path) -> bool {
+        let devices = self.spec.oci.linux().as_ref().and_then(|linux| linux.devices().as_ref());
+        self.identity.root && devices.into_iter().flatten().any(|device| device.path().parent() == Some(target))
+    }
+
+    fn device_tmpfs(&mut self, clause: &str, size: u64, mode: u32, flags: MountFlags) -> MountId {
+        let mount = self.id();
+        let (owner, flags) = (self.identity.host_root, MountFlags { read_only: false, ..flags });
+        self.layout.brought.push(step(clause, Action::NewTmpfs { mount, size, mode, owner, flags }));
         self.layout.handed_over.push(mount);
+        self.devices = Some(mount);
         mount
     }
 
@@ -371,7 +397,7 @@ impl Compiler<'_> {
         let mount = self.id();
         // The name without links, so that nothing can be put in its way between now and the launch.
         let source = self.facts.sources.get(source).map_or(source, |facts| &facts.resolved).to_path_buf();
-        self.layout.build.push(step(clause, Action::CloneTree { mount, source, kind, flags, idmap }));
+        self.layout.brought.push(step(clause, Action::CloneTree { mount, source, kind, flags, idmap }));
         self.layout.handed_over.push(mount);
         mount
     }
@@ -442,7 +468,7 @@ impl Compiler<'_> {
         Ok(facts)
     }
 
-    /// Owner of a tmpfs from its `uid=` and `gid=` options, as the building side names it.
+    /// Owner of a tmpfs from its `uid=` and `gid=` options.
     fn owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<Owner, PlanError> {
         let identity = self.identity;
         match (uid, gid) {
@@ -460,11 +486,12 @@ impl Compiler<'_> {
     }
 
     fn finish(mut self, root: MountId) -> (Layout, Vec<Step>) {
-        // Seals come last, whatever the order in which mounts were planned.
-        let (seals, entries): (Vec<_>, Vec<_>) =
-            self.entries.into_iter().partition(|step| matches!(step.action, Action::Seal { .. }));
-        self.layout.build.extend(entries);
-        self.layout.build.extend(seals);
+        let devices = self.devices;
+        let among_devices = |step: &Step| matches!(step.action, Action::Make { mount, .. } if Some(mount) == devices);
+        let (nodes, entries): (Vec<_>, Vec<_>) = self.entries.into_iter().partition(among_devices);
+        self.layout.brought.extend(nodes);
+        self.layout.made.extend(entries);
+        self.layout.made.extend(self.seals);
         self.layout.attach.insert(0, step("root", Action::AttachRoot { mount: root }));
         (self.layout, self.overlays)
     }
@@ -540,8 +567,8 @@ fn kept_upper(facts: &SourceFacts, identity: &Identity) -> IdMaps {
         lines.into_iter().filter(|line| line.count > 0).collect()
     };
     IdMaps {
-        uids: map(identity.uid, facts.uid, identity.root_owner.uid),
-        gids: map(identity.gid, facts.gid, identity.root_owner.gid),
+        uids: map(identity.uid, facts.uid, identity.host_root.uid),
+        gids: map(identity.gid, facts.gid, identity.host_root.gid),
     }
 }
 

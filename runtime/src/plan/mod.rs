@@ -24,7 +24,7 @@ pub use self::step::{
 use crate::cgroups::{CgroupError, CgroupPath, CgroupTarget, DeviceFilter, Needs};
 use crate::host::HostFacts;
 use crate::ids::IdMaps;
-use crate::seccomp::SeccompError;
+use crate::seccomp::{self, Program, SeccompError};
 use crate::spec::{Landlock, Network, Spec};
 
 /// The ordered steps that build a sandbox, what runs in it, and what must be true before it runs.
@@ -206,6 +206,16 @@ pub enum PlanError {
 /// # Errors
 /// Whatever the host's facts show to be impossible; each error names the policy clause.
 pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Plan, PlanError> {
+    plan_with(spec, facts, placement, None)
+}
+
+/// [`plan`] with the spec's seccomp filter, if that has been compiled before.
+pub(crate) fn plan_with(
+    spec: &Spec,
+    facts: &HostFacts,
+    placement: &Placement,
+    filter: Option<&Program>,
+) -> Result<Plan, PlanError> {
     let process = spec
         .oci
         .process()
@@ -253,13 +263,13 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
             child.push(step("network.mode", Action::LoopbackUp));
         }
     }
-    child.append(&mut layout.child_made);
+    child.append(&mut layout.made);
     if identity.root {
-        host.append(&mut layout.build);
+        host.append(&mut layout.brought);
         host.push(step("root", Action::HandOver { mounts: layout.handed_over.clone() }));
         child.push(step("root", Action::Receive { mounts: layout.handed_over.clone() }));
     } else {
-        child.append(&mut layout.build);
+        child.append(&mut layout.brought);
         host.push(step("limits", Action::HandOver { mounts: Vec::new() }));
         child.push(step("limits", Action::Receive { mounts: Vec::new() }));
     }
@@ -272,7 +282,7 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
     if process.terminal().unwrap_or(false) {
         child.push(step("process", Action::OpenTerminal));
     }
-    finish(spec, facts, process, &identity, &mut child)?;
+    finish(spec, facts, process, &identity, filter, &mut child)?;
 
     let expect = Expectations {
         namespaces,
@@ -299,6 +309,7 @@ fn finish(
     facts: &HostFacts,
     process: &oci_spec::runtime::Process,
     identity: &identity::Identity,
+    filter: Option<&Program>,
     child: &mut Vec<Step>,
 ) -> Result<(), PlanError> {
     let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
@@ -329,10 +340,10 @@ fn finish(
     }
     child.push(step("process", Action::CloseDescriptors));
     child.push(step("process", Action::EnterWorkingDirectory { path: process.cwd().clone() }));
-    if let Some(seccomp) = linux.seccomp() {
-        crate::seccomp::check_launch_set(seccomp)?;
-        let program = crate::seccomp::compile(seccomp)?;
-        child.push(step("seccomp.profile", Action::Seccomp { instructions: program.instructions.len(), program, flags: crate::seccomp::Flags::of(seccomp) }));
+    if let Some(document) = linux.seccomp() {
+        let program = filter.cloned().map_or_else(|| seccomp::compile(document), Ok)?;
+        program.check_launch_set()?;
+        child.push(step("seccomp.profile", Action::Seccomp { instructions: program.instructions.len(), program, flags: seccomp::Flags::of(document) }));
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ fn writes_to_the_hosts_parts_go_to_memory() {
     assert_eq!(about(&plan, "to /srv"), ["move m9 to /srv"]);
     assert_eq!(
         about(&plan, "m7 = tmpfs"),
-        ["m7 = tmpfs of 8192 bytes, mode 755, owner 1048576:1048576, nodev"]
+        ["m7 = tmpfs of 8192 bytes, mode 755, owner 0:0, nodev"]
     );
     assert_eq!(about(&plan, "m0 = tmpfs of 8192 bytes").len(), 1);
     assert_eq!(about(&plan, "seal"), [""; 0]);
