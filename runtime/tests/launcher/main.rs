@@ -43,6 +43,11 @@ fn main() {
     match words.as_slice() {
         ["inside", rest @ ..] => inside::main(rest),
         ["supervisor"] => supervisor(),
+        // What cargo-nextest asks of a test program without libtest ("Custom test harnesses" in its manual).
+        ["--list", rest @ ..] => {
+            let names = TESTS.iter().filter(|_| !rest.contains(&"--ignored"));
+            names.for_each(|(name, _)| println!("{name}: test"));
+        }
         // Cargo's own flags, and a filter.
         rest => {
             let filter = rest.iter().find(|word| !word.starts_with('-')).copied().unwrap_or_default();
