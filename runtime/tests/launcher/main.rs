@@ -19,7 +19,9 @@ use airlock_runtime::report::{EndReport, EvidenceKind, Reason};
 
 use fixture::{Fixture, alive, open_descriptors, readable, until};
 
-const TESTS: &[(&str, fn(&Fixture))] = &[
+type Test = (&'static str, fn(&Fixture));
+
+const TESTS: &[Test] = &[
     ("ends_are_reported", ends_are_reported),
     ("signals_reach_the_payload", signals_reach_the_payload),
     ("a_dropped_sandbox_ends", a_dropped_sandbox_ends),
