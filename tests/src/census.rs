@@ -36,10 +36,7 @@ impl Census {
 
     /// Processes that run the site's copy of the command, are in its cgroups, or have its user's id.
     pub(crate) fn processes_of(site: &Site) -> BTreeMap<i32, String> {
-        let members = site
-            .cgroups()
-            .map(|parent| parent.processes())
-            .unwrap_or_default();
+        let members = site.cgroups().map(|parent| parent.processes()).unwrap_or_default();
         let user = match site.caller() {
             Caller::User(id) => Some(id.to_string()),
             _ => None,
@@ -48,9 +45,7 @@ impl Census {
             let folder = PathBuf::from(format!("/proc/{pid}"));
             members.contains(pid)
                 || fs::read_link(folder.join("exe")).is_ok_and(|exe| exe.starts_with(site.path("")))
-                || user
-                    .as_ref()
-                    .is_some_and(|user| real_uid(&folder).as_ref() == Some(user))
+                || user.as_ref().is_some_and(|user| real_uid(&folder).as_ref() == Some(user))
         };
         fs::read_dir("/proc")
             .expect("/proc")
@@ -64,11 +59,7 @@ impl Census {
 
 /// Where Airlock keeps its runtime state for the site's caller.
 fn state_folder(site: &Site) -> PathBuf {
-    if site.caller().is_root() {
-        "/run/airlock".into()
-    } else {
-        site.path("state/airlock")
-    }
+    if site.caller().is_root() { "/run/airlock".into() } else { site.path("state/airlock") }
 }
 
 /// The name of a process that is no zombie.

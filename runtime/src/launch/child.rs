@@ -169,7 +169,8 @@ impl Child<'_> {
     fn receive(&mut self, mounts: &[MountId]) -> io::Result<()> {
         let mut received = VecDeque::new();
         let tasks = loop {
-            let (message, fds) = expect(self.channel, |message| matches!(message, ToInit::Descriptors { .. }))?;
+            let (message, fds) =
+                expect(self.channel, |message| matches!(message, ToInit::Descriptors { .. }))?;
             received.extend(fds);
             if let ToInit::Descriptors { more: false, tasks } = message {
                 break tasks;
