@@ -31,7 +31,10 @@ fn main() -> Result<()> {
     for pause in [Duration::ZERO, Duration::from_millis(pause)] {
         bench.measure(rounds, pause)?;
     }
-    println!("resident memory of a waiting monitor: {}", bench.monitor_memory()?);
+    println!(
+        "resident memory of a waiting monitor: {}",
+        bench.monitor_memory()?
+    );
     Ok(())
 }
 
@@ -58,7 +61,11 @@ impl Bench {
             .context("cc")?;
         ensure!(compiled.success(), "cc: {compiled}");
         let root = airlock_runtime::host::is_root();
-        let lowered = if root { "" } else { "best_effort = [\"limits\", \"devices\"]\n" };
+        let lowered = if root {
+            ""
+        } else {
+            "best_effort = [\"limits\", \"devices\"]\n"
+        };
         let text = format!(
             "version = 1\nname = \"bench\"\nextends = \"base\"\n{lowered}[limits]\nmemory = \"1GiB\"\npids = 1024\n\
              cpus = 2\n[[mount]]\nsource = {:?}\ntarget = \"/bench\"\nexec = true\n",
@@ -66,9 +73,19 @@ impl Bench {
         );
         fs::write(directory.join("policy.toml"), text)?;
         let spec = spec(&directory.join("policy.toml"), &["/bench/true"])?;
-        let cgroup_parent = root.then(|| Path::new("/").join(name));
+        let cgroup_parent = root.then(|| Path::new("/").join(&name));
+        // Made beforehand, as a supervisor's is: else each sandbox makes it and takes it away again.
+        for tree in trees().filter(|_| root) {
+            fs::create_dir(tree.join(&name)).with_context(|| tree.display().to_string())?;
+        }
         let program = std::ffi::CString::new(program.into_os_string().into_encoded_bytes())?;
-        Ok(Bench { launcher, directory, program, spec, cgroup_parent })
+        Ok(Bench {
+            launcher,
+            directory,
+            program,
+            spec,
+            cgroup_parent,
+        })
     }
 
     fn measure(&self, rounds: u64, pause: Duration) -> Result<()> {
@@ -86,7 +103,10 @@ impl Bench {
                 }
             }
         }
-        println!("{rounds} rounds, {} ms apart      p50 ms   p95 ms", pause.as_millis());
+        println!(
+            "{rounds} rounds, {} ms apart      p50 ms   p95 ms",
+            pause.as_millis()
+        );
         let half = percentile(&mut bare, 50);
         for (name, times) in [("bare clone3 + exec", &mut bare), ("launcher", &mut launched)] {
             let (p50, p95) = (percentile(times, 50), percentile(times, 95));
@@ -104,7 +124,10 @@ impl Bench {
     }
 
     fn request(&self) -> Request {
-        Request { cgroup_parent: self.cgroup_parent.clone(), ..Request::default() }
+        Request {
+            cgroup_parent: self.cgroup_parent.clone(),
+            ..Request::default()
+        }
     }
 
     fn bare(&self) -> Result<Duration> {
@@ -136,7 +159,8 @@ impl Bench {
         let of = |pid: &str| fs::read_to_string(format!("/proc/{pid}/status"));
         let field = |status: &str, name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.map(|value| value.trim().to_owned()).context("a field of /proc/PID/status")
+            line.map(|value| value.trim().to_owned())
+                .context("a field of /proc/PID/status")
         };
         let monitor = field(&of(&running.pid().to_string())?, "PPid:")?;
         let status = of(&monitor)?;
@@ -154,18 +178,38 @@ impl Drop for Bench {
         let _ = fs::remove_dir_all(&self.directory);
         if let Some(parent) = &self.cgroup_parent {
             let name = parent.strip_prefix("/").unwrap_or(parent);
-            for tree in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-                let _ = fs::remove_dir(tree.path().join(name));
+            for tree in trees() {
+                let _ = fs::remove_dir(tree.join(name));
             }
         }
     }
+}
+
+/// Mount points of the control group trees.
+fn trees() -> impl Iterator<Item = PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let is_tree = |line: &&str| line.contains(" - cgroup ") || line.contains(" - cgroup2 ");
+    let lines: Vec<PathBuf> = mounts
+        .lines()
+        .filter(is_tree)
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(PathBuf::from)
+        .collect();
+    lines.into_iter()
 }
 
 fn spec(policy: &Path, command: &[&str]) -> Result<Spec> {
     let policy = Policy::load(&policy.to_string_lossy(), &Overrides::default(), Path::new("/"))?;
     let host = HostTree::read().with_sources(&policy);
     let args = command.iter().map(ToString::to_string).collect();
-    Ok(resolve(&policy, &ResolveInput { args, host, ..ResolveInput::default() })?)
+    Ok(resolve(
+        &policy,
+        &ResolveInput {
+            args,
+            host,
+            ..ResolveInput::default()
+        },
+    )?)
 }
 
 /// Milliseconds that so many percent do not exceed (nearest rank).
