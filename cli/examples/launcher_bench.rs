@@ -156,6 +156,8 @@ impl Bench {
     fn monitor_memory(&self) -> Result<String> {
         let spec = spec(&self.directory.join("policy.toml"), &["sleep", "100"])?;
         let running = self.launcher.launch(&spec, self.request())?;
+        // It gives memory back when it has waited for a while.
+        std::thread::sleep(Duration::from_millis(500));
         let of = |pid: &str| fs::read_to_string(format!("/proc/{pid}/status"));
         let field = |status: &str, name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
