@@ -8,27 +8,18 @@ use std::path::{Path, PathBuf};
 use crate::merged::Policy;
 
 /// Top-level names that a `host` root takes over. Nothing else of `/` is ever shown.
-pub(crate) const TOP: [&str; 8] = [
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
-];
+pub(crate) const TOP: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
 
 /// What a `host` root takes over of `/etc`: settings that are the same for everyone, read by the loader,
 /// locales, name tables, TLS and the like. Whatever may hold a secret or name a person stays away, and so
-/// does what no program needs in order to run: each directory here is a mount of every launch.
-pub(crate) const ETC: [&str; 26] = [
+/// does what no program needs in order to run: each entry here is work at every launch.
+pub(crate) const ETC: [&str; 16] = [
     "/etc/alternatives",
     "/etc/ca-certificates/extracted",
-    "/etc/debian_version",
-    "/etc/fonts",
-    "/etc/gai.conf",
-    "/etc/host.conf",
-    "/etc/inputrc",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
-    "/etc/locale.alias",
     "/etc/locale.conf",
     "/etc/localtime",
-    "/etc/magic",
     "/etc/mime.types",
     "/etc/os-release",
     "/etc/pki/ca-trust/extracted",
@@ -36,12 +27,9 @@ pub(crate) const ETC: [&str; 26] = [
     "/etc/pki/tls/openssl.cnf",
     "/etc/protocols",
     "/etc/redhat-release",
-    "/etc/rpc",
     "/etc/services",
-    "/etc/shells",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
-    "/etc/timezone",
 ];
 
 /// Debian keeps the settings of `/usr/lib/jvm/java-N-openjdk-ARCH` in `/etc/java-N-openjdk`, with links to
@@ -75,14 +63,9 @@ impl HostTree {
         let jvms = fs::read_dir(JVM).into_iter().flatten().flatten();
         let javas = jvms.filter_map(|entry| java(entry.file_name().to_str()?));
         let fixed = TOP.into_iter().chain(ETC).map(String::from);
-        let system = fixed
-            .chain(javas)
-            .filter_map(|path| look(Path::new(&path)).map(|entry| (path, entry)))
-            .collect();
-        HostTree {
-            system,
-            sources: BTreeMap::new(),
-        }
+        let system =
+            fixed.chain(javas).filter_map(|path| look(Path::new(&path)).map(|entry| (path, entry))).collect();
+        HostTree { system, sources: BTreeMap::new() }
     }
 
     /// Looks at the sources of the policy's mounts too, so that an optional one can be left out and a missing

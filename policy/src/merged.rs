@@ -242,10 +242,8 @@ impl Policy {
     /// `sha256:<hex>` of the JSON of the merged policy and of what its seccomp file says. Nothing in it is
     /// unordered, so that equal policies have equal digests.
     pub fn digest(&self) -> Result<String, PolicyError> {
-        let json = |error: serde_json::Error| PolicyError::Write {
-            format: "JSON",
-            message: error.to_string(),
-        };
+        let json =
+            |error: serde_json::Error| PolicyError::Write { format: "JSON", message: error.to_string() };
         let content = match &self.seccomp.profile {
             Profile::File { content, .. } => Some(content),
             Profile::Default | Profile::Strict | Profile::None => None,
@@ -263,20 +261,13 @@ impl Policy {
     pub(crate) fn fault(&self, clause: &str, fault: Fault) -> PolicyError {
         match self.place(clause) {
             Some(place) => fault.at(place).into(),
-            None => PolicyError::Host {
-                clause: clause.to_owned(),
-                message: fault.message,
-            },
+            None => PolicyError::Host { clause: clause.to_owned(), message: fault.message },
         }
     }
 
     /// All faults that were found, or none.
     pub(crate) fn check(faults: Vec<Diagnostic>) -> Result<(), PolicyError> {
-        if faults.is_empty() {
-            Ok(())
-        } else {
-            Err(PolicyError::Invalid(faults))
-        }
+        if faults.is_empty() { Ok(()) } else { Err(PolicyError::Invalid(faults)) }
     }
 }
 

@@ -22,20 +22,11 @@ fn base() -> Spec {
         ("/etc/ssl/certs", HostEntry::Dir),
     ];
     let system = entries.map(|(path, entry)| (path.into(), entry));
-    let host = HostTree {
-        system: BTreeMap::from(system),
-        ..HostTree::default()
-    };
-    let overrides = Overrides {
-        workspace: Some("/home/ann/work".into()),
-        ..Overrides::default()
-    };
+    let host = HostTree { system: BTreeMap::from(system), ..HostTree::default() };
+    let overrides = Overrides { workspace: Some("/home/ann/work".into()), ..Overrides::default() };
     let policy = Policy::load("base", &overrides, Path::new("/")).unwrap();
-    let input = ResolveInput {
-        args: vec!["python3".into(), "train.py".into()],
-        host,
-        ..ResolveInput::default()
-    };
+    let input =
+        ResolveInput { args: vec!["python3".into(), "train.py".into()], host, ..ResolveInput::default() };
     resolve(&policy, &input).unwrap()
 }
 
@@ -70,16 +61,8 @@ fn facts(root: bool) -> HostFacts {
         last_capability: 40,
         landlock_abi: 6,
         open_files: 1 << 20,
-        cgroups: CgroupFacts {
-            layout: Layout::V2,
-            v1: Vec::new(),
-            v2: Some(tree),
-        },
-        ids: if root {
-            HostIds::Range { base: POOL_START }
-        } else {
-            HostIds::Caller
-        },
+        cgroups: CgroupFacts { layout: Layout::V2, v1: Vec::new(), v2: Some(tree) },
+        ids: if root { HostIds::Range { base: POOL_START } } else { HostIds::Caller },
         sources: BTreeMap::from([
             source("/usr", 0),
             source("/opt", 0),
@@ -93,17 +76,11 @@ fn facts(root: bool) -> HostFacts {
 
 /// The plan as `airlock plan` prints it, but for the length of the filter, which is another matter.
 fn printed(root: bool) -> String {
-    let placement = Placement {
-        id: "s1".into(),
-        cgroup_parent: None,
-    };
+    let placement = Placement { id: "s1".into(), cgroup_parent: None };
     let text = plan(&base(), &facts(root), &placement).unwrap().to_string();
-    let lines = text.lines().map(|line| {
-        line.split(" of ")
-            .next()
-            .filter(|_| line.contains("seccomp filter"))
-            .unwrap_or(line)
-    });
+    let lines = text
+        .lines()
+        .map(|line| line.split(" of ").next().filter(|_| line.contains("seccomp filter")).unwrap_or(line));
     lines.map(|line| format!("{line}\n")).collect()
 }
 

@@ -100,7 +100,9 @@ pub enum HostError {
     #[error(transparent)]
     Cgroups(#[from] crate::cgroups::CgroupError),
     /// The host's kernel is older than what Airlock builds on.
-    #[error("kernel {0}.{1} is too old: Airlock needs 5.14 or newer (Landlock, mount_setattr, idmapped mounts, cgroup.kill)")]
+    #[error(
+        "kernel {0}.{1} is too old: Airlock needs 5.14 or newer (Landlock, mount_setattr, idmapped mounts, cgroup.kill)"
+    )]
     OldKernel(u32, u32),
 }
 
@@ -267,7 +269,8 @@ fn kernel_release() -> (u32, u32) {
 
 fn last_capability() -> Result<u8, HostError> {
     let path = "/proc/sys/kernel/cap_last_cap";
-    let read = || String::from_utf8_lossy(&sys::read_small(CWD, path)?).trim().parse().map_err(io::Error::other);
+    let read =
+        || String::from_utf8_lossy(&sys::read_small(CWD, path)?).trim().parse().map_err(io::Error::other);
     read().map_err(|source| HostError::Read { path: path.into(), source })
 }
 
@@ -290,7 +293,9 @@ fn named_paths(spec: &Spec) -> impl Iterator<Item = &Path> {
 /// Looks up each mount target below a root that is a directory. Whatever becomes of that directory later, the
 /// sandbox's own mount points cover it; this is for the error, not for safety.
 fn crooked_targets(spec: &Spec) -> BTreeMap<PathBuf, String> {
-    let RootKind::Dir(path) = &spec.airlock.root else { return BTreeMap::new() };
+    let RootKind::Dir(path) = &spec.airlock.root else {
+        return BTreeMap::new();
+    };
     let Ok(root) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
         return BTreeMap::new();
     };
@@ -356,7 +361,11 @@ mod tests {
         symlink("a/b/..", path("up")).unwrap();
         symlink("loop", path("loop")).unwrap();
         for name in ["a/b", "a/../a", "root", "up", "up/b", "root/.."] {
-            assert_eq!(SourceFacts::read(&path(name)).resolved, fs::canonicalize(path(name)).unwrap(), "{name}");
+            assert_eq!(
+                SourceFacts::read(&path(name)).resolved,
+                fs::canonicalize(path(name)).unwrap(),
+                "{name}"
+            );
         }
         assert_eq!(SourceFacts::read(&path("up")).kind, Some(FileKind::Directory));
         assert!(SourceFacts::read(&path("loop")).error.is_some());

@@ -75,7 +75,9 @@ pub enum IdError {
     #[error("id pool: all {POOL_RANGES} ranges of ids are in use (see `airlock list`, `airlock gc`)")]
     Exhausted,
     /// /etc/subuid or /etc/subgid has no range for the caller.
-    #[error("{path}: no range of subordinate ids for uid {uid}; add one with `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER`")]
+    #[error(
+        "{path}: no range of subordinate ids for uid {uid}; add one with `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER`"
+    )]
     NoSubids {
         /// The file looked at.
         path: PathBuf,
@@ -142,7 +144,9 @@ impl RangeLock {
     pub fn sweep_pool(pool: &Path, mut sweep: impl FnMut(&str) -> bool) -> Result<(), IdError> {
         let entries = match fs::read_dir(pool) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(|source| IdError::Pool { step: "reading", path: pool.into(), source })?,
+            entries => {
+                entries.map_err(|source| IdError::Pool { step: "reading", path: pool.into(), source })?
+            }
         };
         for path in entries.flatten().map(|entry| entry.path()) {
             // A file that is locked, or gone by now, has or had its own user.

@@ -56,7 +56,10 @@ fn start_and_wait(
     let mut signals = SigSet::all();
     signals.remove(Signal::SIGSYS);
     signals.thread_block()?;
-    let children = SignalFd::with_flags(&[Signal::SIGCHLD].into_iter().collect(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let children = SignalFd::with_flags(
+        &[Signal::SIGCHLD].into_iter().collect(),
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?;
 
     let own_score = raise_oom_score(oom_score.as_mut().ok());
     let (mut failure, report) = io::pipe()?;
@@ -183,14 +186,18 @@ fn exec(payload: &Payload) -> io::Error {
         strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (argv, envp) = (pointers(&args), pointers(&env));
-    let Some(program) = payload.args.first() else { return io::Error::from_raw_os_error(libc::EINVAL) };
+    let Some(program) = payload.args.first() else {
+        return io::Error::from_raw_os_error(libc::EINVAL);
+    };
     if program.contains('/') {
         return sys::execve(&args[0], &argv, &envp);
     }
     let path = payload.env.iter().find_map(|pair| pair.strip_prefix("PATH="));
     let mut found = io::Error::from_raw_os_error(libc::ENOENT);
     for directory in path.unwrap_or("/usr/bin:/bin").split(':') {
-        let Ok(file) = CString::new(format!("{}/{program}", if directory.is_empty() { "." } else { directory })) else {
+        let Ok(file) =
+            CString::new(format!("{}/{program}", if directory.is_empty() { "." } else { directory }))
+        else {
             continue;
         };
         let error = sys::execve(&file, &argv, &envp);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use serde::{Deserialize, Serialize};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
 
 use crate::cgroups::CgroupStats;
 use crate::launch::{FromInit, LaunchError, LaunchOptions, Prepared, Sandbox, ToInit};
@@ -77,7 +77,9 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
         return Ok(match serde_json::from_reader(reader) {
             Ok(Started::Runs { id }) => Detached::Parent { id },
             Ok(Started::Failed { message, status }) => Detached::Failed { message, status },
-            Err(error) => Detached::Failed { message: format!("the monitor ended early: {error}"), status: 125 },
+            Err(error) => {
+                Detached::Failed { message: format!("the monitor ended early: {error}"), status: 125 }
+            }
         });
     }
     drop(reader);
@@ -92,7 +94,9 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
         .map_err(call("leaving the terminal"))
         .and_then(|()| Prepared::once())
         .and_then(|prepared| {
-            watch_over(spec, options, prepared, None, |sandbox| tell(&Started::Runs { id: sandbox.id().into() }))
+            watch_over(spec, options, prepared, None, |sandbox| {
+                tell(&Started::Runs { id: sandbox.id().into() })
+            })
         });
     if let Err(error) = &result {
         tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
@@ -138,7 +142,9 @@ fn watch_over(
     let mut signals: SigSet = FORWARDED.into_iter().collect();
     signals.add(Signal::SIGWINCH);
     let call = |what| move |errno: nix::Error| LaunchError::Call { what, source: errno.into() };
-    let mask_before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).map_err(call("blocking signals"))?;
+    let mask_before = signals
+        .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
+        .map_err(call("blocking signals"))?;
     let result = Sandbox::launch_prepared(spec, options, prepared).and_then(|sandbox| {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(call("reading signals"))?;
@@ -162,7 +168,8 @@ impl Sandbox {
     ) -> Result<EndReport, LaunchError> {
         let raw = match &self.terminal {
             Some(master) => {
-                let raw = Raw::enter(rustix::stdio::stdin()).map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
+                let raw = Raw::enter(rustix::stdio::stdin())
+                    .map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
                 raw.copy_size(master.as_fd());
                 Some(raw)
             }
@@ -184,9 +191,9 @@ impl Sandbox {
         let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
         let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
         let init_ended = self.parts.init.take().map_or(Ok(()), |init| init.end());
-        let left = init_ended.map_err(|error| error.to_string()).and_then(|()| {
-            self.parts.take_away().map_err(|error| error.to_string())
-        });
+        let left = init_ended
+            .map_err(|error| error.to_string())
+            .and_then(|()| self.parts.take_away().map_err(|error| error.to_string()));
         Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
 
@@ -258,14 +265,21 @@ impl Sandbox {
             }
             if ready[0] {
                 match self.channel.receive::<FromInit>().map_err(waiting)? {
-                    Some((FromInit::Ended { code, signal }, _)) => return Ok(Ending { code, signal, ..ending }),
+                    Some((FromInit::Ended { code, signal }, _)) => {
+                        return Ok(Ending { code, signal, ..ending });
+                    }
                     Some((FromInit::ExecFailed { errno }, _)) => {
                         let command = self.plan.payload.args.first().cloned().unwrap_or_default();
-                        return Err(LaunchError::Exec { command, source: io::Error::from_raw_os_error(errno) });
+                        return Err(LaunchError::Exec {
+                            command,
+                            source: io::Error::from_raw_os_error(errno),
+                        });
                     }
                     Some(_) => {}
                     // Init was killed: by the kernel for want of memory, or by us.
-                    None => return Ok(Ending { signal: Some(libc::SIGKILL), ..ending }),
+                    None => {
+                        return Ok(Ending { signal: Some(libc::SIGKILL), ..ending });
+                    }
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
@@ -292,7 +306,8 @@ impl Sandbox {
     ) -> EndReport {
         let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).ok();
         let usage_ms = |time: nix::sys::time::TimeVal| {
-            u64::try_from(time.tv_sec()).unwrap_or(0) * 1000 + u64::try_from(time.tv_usec()).unwrap_or(0) / 1000
+            u64::try_from(time.tv_sec()).unwrap_or(0) * 1000
+                + u64::try_from(time.tv_usec()).unwrap_or(0) / 1000
         };
         let millis = |nanos: u64| nanos / 1_000_000;
         let failed = ending.code != Some(0);
@@ -346,7 +361,9 @@ fn timespec(duration: Duration) -> Timespec {
 /// Passes on what can be read now; false at the end of the source.
 fn copy(from: &impl AsFd, to: &impl AsFd) -> bool {
     let mut buffer = [0; 8192];
-    let Ok(count @ 1..) = rustix::io::read(from, &mut buffer) else { return false };
+    let Ok(count @ 1..) = rustix::io::read(from, &mut buffer) else {
+        return false;
+    };
     let mut rest = &buffer[..count];
     while !rest.is_empty() {
         match rustix::io::write(to, rest) {

@@ -190,7 +190,8 @@ pub struct ReportRecord {
 impl ReportPlace {
     /// Opens the directory of `path`.
     pub fn open(path: &Path) -> io::Result<ReportPlace> {
-        let name = path.file_name().ok_or_else(|| io::Error::other("is not the name of a file"))?.to_os_string();
+        let name =
+            path.file_name().ok_or_else(|| io::Error::other("is not the name of a file"))?.to_os_string();
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),

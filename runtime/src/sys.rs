@@ -82,7 +82,8 @@ pub(crate) fn forget_environment() -> io::Result<()> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     // Fields 50 and 51 of proc_pid_stat(5), counted from the end of the name in field 2.
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(47));
-    let mut bounds = fields.into_iter().flatten().map(|field| field.parse::<usize>().map_err(io::Error::other));
+    let mut bounds =
+        fields.into_iter().flatten().map(|field| field.parse::<usize>().map_err(io::Error::other));
     let (Some(start), Some(end)) = (bounds.next().transpose()?, bounds.next().transpose()?) else {
         return Err(io::Error::other("/proc/self/stat has too few fields"));
     };
@@ -160,7 +161,8 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
 /// # Safety
 /// No owner of any other descriptor may be used or dropped afterwards.
 pub(crate) unsafe fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
-    let mut keep: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
+    let mut keep: Vec<u32> =
+        keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
     keep.sort_unstable();
     let mut first = 3;
     for kept in keep.into_iter().chain([u32::MAX]) {
@@ -183,7 +185,10 @@ pub(crate) fn read_small(directory: BorrowedFd<'_>, path: impl rustix::path::Arg
         if content.spare_capacity_mut().is_empty() {
             content.reserve(content.len());
         }
-        if rustix::io::retry_on_intr(|| rustix::io::read(&file, rustix::buffer::spare_capacity(&mut content)))? == 0 {
+        if rustix::io::retry_on_intr(|| {
+            rustix::io::read(&file, rustix::buffer::spare_capacity(&mut content))
+        })? == 0
+        {
             return Ok(content);
         }
     }
@@ -203,7 +208,13 @@ pub(crate) fn reset_signals(mask: u64) -> io::Result<()> {
     for signal in (1..=64).filter(|signal| mask & 1 << (signal - 1) != 0) {
         // SAFETY: `default` is the kernel's sigaction of x86-64 with its 8-byte mask; no handler is installed.
         let result = unsafe {
-            libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, std::ptr::null::<u8>(), size_of::<u64>())
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                &raw const default,
+                std::ptr::null::<u8>(),
+                size_of::<u64>(),
+            )
         };
         check(result)?;
     }
@@ -214,9 +225,7 @@ pub(crate) fn reset_signals(mask: u64) -> io::Result<()> {
 pub(crate) fn new_session_keyring() -> io::Result<()> {
     const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
     // SAFETY: a null name asks for an anonymous keyring; no memory is passed.
-    check(unsafe {
-        libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>())
-    })
+    check(unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) })
 }
 
 /// The Landlock ABI of the running kernel; 0 where Landlock is absent or disabled at boot.
@@ -262,9 +271,13 @@ pub(crate) fn release_memory() {
             const PAGE: u64 = 4096;
             let start = (info.dlpi_addr + header.p_vaddr) & !(PAGE - 1);
             let length = (info.dlpi_addr + header.p_vaddr + header.p_memsz) - start;
-            let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else { continue };
+            let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
+                continue;
+            };
             // SAFETY: the segment is mapped from a file and never written, so its pages can be read again.
-            unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(start), length, libc::MADV_DONTNEED) };
+            unsafe {
+                libc::madvise(std::ptr::with_exposed_provenance_mut(start), length, libc::MADV_DONTNEED)
+            };
         }
         0
     }

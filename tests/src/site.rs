@@ -129,6 +129,11 @@ impl Site {
 
     /// Writes a policy: `base`, the probe at `/probe`, and these clauses.
     pub fn policy(&self, clauses: &str) -> PathBuf {
+        self.policy_extending("base", clauses)
+    }
+
+    /// Writes a policy: a built-in one, the probe at `/probe`, and these clauses.
+    pub fn policy_extending(&self, built_in: &str, clauses: &str) -> PathBuf {
         let number = self.policies.fetch_add(1, Ordering::Relaxed);
         let lowered = match (self.limits(), self.caller.is_root()) {
             (true, true) => "",
@@ -136,7 +141,7 @@ impl Site {
             (false, _) => "best_effort = [\"limits\", \"devices\"]\n",
         };
         let text = format!(
-            "version = 1\nname = \"test-{number}\"\nextends = \"base\"\n{lowered}\
+            "version = 1\nname = \"test-{number}\"\nextends = \"{built_in}\"\n{lowered}\
              {clauses}\n\n[[mount]]\nsource = \"{}\"\ntarget = \"/probe\"\nexec = true\n",
             self.path("probe").display(),
         );

@@ -16,7 +16,8 @@ use crate::output;
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     // A report that cannot be written is better known before the work than after it.
     let open = |path: &PathBuf| {
-        ReportPlace::open(path).with_context(|| format!("--report {}", output::escape(&path.display().to_string())))
+        ReportPlace::open(path)
+            .with_context(|| format!("--report {}", output::escape(&path.display().to_string())))
     };
     let place = args.report.as_ref().map(open).transpose()?;
     let mut spec = super::spec(&args.sandbox.policy, args.sandbox.overrides.into(), args.command)
@@ -85,7 +86,11 @@ fn write_failure(place: Option<&ReportPlace>, spec: Option<&Spec>, error: &str) 
 }
 
 /// Writes the report of a sandbox in the background, if anybody named a place for it.
-pub(crate) fn finish_detached(result: Result<EndReport, LaunchError>, spec: &Spec, place: Option<&ReportPlace>) {
+pub(crate) fn finish_detached(
+    result: Result<EndReport, LaunchError>,
+    spec: &Spec,
+    place: Option<&ReportPlace>,
+) {
     match (result, place) {
         (Ok(end), Some(place)) => warn(place, place.write(&end)),
         (Err(error), place) => write_failure(place, Some(spec), &error.to_string()),

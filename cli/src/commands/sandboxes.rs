@@ -21,7 +21,10 @@ pub(crate) fn list(args: FormatArgs) -> Result<ExitCode> {
     for record in records {
         let init = record.init.map_or_else(|| "-".into(), |init| init.pid.to_string());
         let command = output::escape(&record.command);
-        output::print(&format!("{}  monitor {}  init {init}  {}  {command}\n", record.id, record.monitor.pid, record.policy))?;
+        output::print(&format!(
+            "{}  monitor {}  init {init}  {}  {command}\n",
+            record.id, record.monitor.pid, record.policy
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

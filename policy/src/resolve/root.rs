@@ -51,30 +51,17 @@ pub(super) fn assemble(policy: &Policy, host: &HostTree) -> Result<Tree, PolicyE
     build.kernel(policy)?;
     build.policy_mounts(policy, host)?;
     // By bytes: a path stands before all that lies below it.
-    build
-        .mounts
-        .sort_by(|a, b| a.destination().as_os_str().cmp(b.destination().as_os_str()));
+    build.mounts.sort_by(|a, b| a.destination().as_os_str().cmp(b.destination().as_os_str()));
     let oci = RootBuilder::default()
         .path(policy.root.path.as_deref().unwrap_or(Path::new("/")))
         .readonly(policy.root.writable == Writable::None)
         .build()
         .map_err(oci("root"))?;
-    let Build {
-        mut skeleton,
-        mounts,
-        origins,
-        ..
-    } = build;
+    let Build { mut skeleton, mounts, origins, .. } = build;
     if kind == RootKind::Dir {
         skeleton.clear();
     }
-    Ok(Tree {
-        oci,
-        mounts,
-        skeleton,
-        origins,
-        home,
-    })
+    Ok(Tree { oci, mounts, skeleton, origins, home })
 }
 
 /// The name that `/etc/passwd` inside gives to a user id.
@@ -120,10 +107,7 @@ impl Build {
                 }
                 Some(HostEntry::File) => {
                     self.parents(path);
-                    self.skeleton.push(Node::Copy {
-                        path: path.into(),
-                        source: path.into(),
-                    });
+                    self.skeleton.push(Node::Copy { path: path.into(), source: path.into() });
                 }
                 Some(HostEntry::Link(target)) if leads_to_usr(path, target) => self.link(path, target),
                 // It leads to a place that is not shown.
@@ -151,10 +135,7 @@ impl Build {
                      protocols: files\nservices: files\nrpc: files\n";
         self.file("/etc/passwd", passwd);
         self.file("/etc/group", group);
-        self.file(
-            "/etc/hosts",
-            format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n"),
-        );
+        self.file("/etc/hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n"));
         self.file("/etc/hostname", format!("{hostname}\n"));
         self.file("/etc/nsswitch.conf", files.into());
         self.file("/etc/resolv.conf", String::new());
@@ -170,13 +151,7 @@ impl Build {
         // No gid=5: an ordinary user's sandbox has no group 5 (EINVAL).
         let pts = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"];
         self.mount("/proc", "proc", "proc", &proc, "root")?;
-        self.mount(
-            "/dev",
-            "tmpfs",
-            "tmpfs",
-            &["nosuid", "noexec", "mode=755", &dev_size],
-            "root",
-        )?;
+        self.mount("/dev", "tmpfs", "tmpfs", &["nosuid", "noexec", "mode=755", &dev_size], "root")?;
         self.mount("/dev/pts", "devpts", "devpts", &pts, "root")?;
         let shm = ["nosuid", "nodev", "noexec", "mode=1777", &shm_size];
         self.mount("/dev/shm", "tmpfs", "shm", &shm, "limits.shm")?;
@@ -212,9 +187,7 @@ impl Build {
         self.mounts.retain(|mount| !hidden(mount.destination()));
         self.origins.retain(|path, _| !hidden(path));
         for mount in wanted {
-            let merged::Mount {
-                source, target, mode, ..
-            } = mount;
+            let merged::Mount { source, target, mode, .. } = mount;
             self.bind(source, target, *mode, mount.exec, mount.clause())?;
         }
         Ok(())
@@ -249,9 +222,7 @@ impl Build {
         // The r-variants reach the mounts below the source too.
         let mode = if mode == MountMode::Ro { "rro" } else { "rrw" };
         let exec = if exec { "rexec" } else { "rnoexec" };
-        let options = ["rbind", "rprivate", mode, "rnosuid", "rnodev", exec]
-            .map(String::from)
-            .to_vec();
+        let options = ["rbind", "rprivate", mode, "rnosuid", "rnodev", exec].map(String::from).to_vec();
         let mount = MountBuilder::default()
             .destination(target)
             .typ("bind")
@@ -291,11 +262,7 @@ impl Build {
     fn dir(&mut self, path: &Path, mode: u32) {
         self.parents(path);
         if self.made.insert(path.to_owned()) {
-            self.skeleton.push(Node::Dir {
-                path: path.to_owned(),
-                mode,
-                user_owned: false,
-            });
+            self.skeleton.push(Node::Dir { path: path.to_owned(), mode, user_owned: false });
         }
     }
 
@@ -308,19 +275,12 @@ impl Build {
     fn link(&mut self, path: impl AsRef<Path>, target: impl AsRef<Path>) {
         let (path, target) = (path.as_ref(), target.as_ref());
         self.parents(path);
-        self.skeleton.push(Node::Link {
-            path: path.to_owned(),
-            target: target.to_owned(),
-        });
+        self.skeleton.push(Node::Link { path: path.to_owned(), target: target.to_owned() });
     }
 
     fn file(&mut self, path: &str, content: String) {
         self.parents(Path::new(path));
-        self.skeleton.push(Node::File {
-            path: path.into(),
-            mode: 0o644,
-            content,
-        });
+        self.skeleton.push(Node::File { path: path.into(), mode: 0o644, content });
     }
 }
 

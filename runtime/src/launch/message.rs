@@ -93,7 +93,8 @@ impl From<OwnedFd> for Channel {
 
 impl Channel {
     pub(crate) fn pair() -> io::Result<(Channel, Channel)> {
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Channel(one), Channel(other)))
     }
 

@@ -31,25 +31,15 @@ pub(crate) struct Stock {
 impl Prepared {
     /// Prepares a single launch.
     pub(crate) fn once() -> Result<Prepared, LaunchError> {
-        Ok(Prepared {
-            facts: HostFacts::without_spec()?,
-            own_filter: own_filter()?,
-            filter: None,
-        })
+        Ok(Prepared { facts: HostFacts::without_spec()?, own_filter: own_filter()?, filter: None })
     }
 }
 
 impl Stock {
     /// Reads the host's facts. They hold as long as this process stays in its control group.
     pub(crate) fn new() -> Result<Stock, LaunchError> {
-        let Prepared {
-            facts, own_filter, ..
-        } = Prepared::once()?;
-        Ok(Stock {
-            facts,
-            own_filter,
-            filters: Cache::default(),
-        })
+        let Prepared { facts, own_filter, .. } = Prepared::once()?;
+        Ok(Stock { facts, own_filter, filters: Cache::default() })
     }
 
     /// Takes out, or makes and keeps, what a launch of `spec` needs.
@@ -60,9 +50,8 @@ impl Stock {
         let seccomp = linux.and_then(|linux| linux.seccomp().as_ref());
         let devices = linux.and_then(|linux| linux.resources().as_ref()?.devices().as_ref());
         let filters_by_program = rustix::process::geteuid().is_root() && self.facts.cgroups.v2.is_some();
-        let filter = devices
-            .filter(|_| filters_by_program)
-            .and_then(|rules| DeviceFilter::from_oci(rules).ok());
+        let filter =
+            devices.filter(|_| filters_by_program).and_then(|rules| DeviceFilter::from_oci(rules).ok());
         if let Some(filter) = filter {
             // Forks inherit the program.
             let _ = filter.load();

@@ -86,13 +86,7 @@ impl Line {
     // A supervisor that is gone hears nothing, which the next wish shows.
 
     pub(crate) fn tell_started(&self, id: &str, pid: Option<i32>) {
-        let _ = self.0.send(
-            &FromMonitor::Started {
-                id: id.into(),
-                pid: pid.unwrap_or(0),
-            },
-            &[],
-        );
+        let _ = self.0.send(&FromMonitor::Started { id: id.into(), pid: pid.unwrap_or(0) }, &[]);
     }
 
     pub(super) fn tell_failed(&self, mut message: String, status: u8) {
@@ -124,10 +118,7 @@ pub(super) fn write_document(document: &impl Serialize) -> io::Result<OwnedFd> {
     let memory = memfd_create("airlock", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(memory);
     file.write_all(&bytes)?;
-    fcntl_add_seals(
-        &file,
-        SealFlags::SEAL | SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK,
-    )?;
+    fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK)?;
     Ok(file.into())
 }
 
@@ -139,9 +130,7 @@ pub(super) fn read_document<D: DeserializeOwned>(document: OwnedFd) -> io::Resul
     let file = File::from(document);
     let size = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
     if size > LARGEST {
-        return Err(io::Error::other(format!(
-            "{size} bytes of JSON, at most {LARGEST} are supported"
-        )));
+        return Err(io::Error::other(format!("{size} bytes of JSON, at most {LARGEST} are supported")));
     }
     let mut bytes = vec![0; size];
     file.read_exact_at(&mut bytes, 0)?;
@@ -166,12 +155,7 @@ mod tests {
     fn what_could_change_or_is_too_large_is_refused() {
         let memory = memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::io::write(&memory, b"1").unwrap();
-        assert!(
-            read_document::<u8>(memory)
-                .unwrap_err()
-                .to_string()
-                .contains("not sealed")
-        );
+        assert!(read_document::<u8>(memory).unwrap_err().to_string().contains("not sealed"));
         assert!(read_document::<u8>(tempfile::tempfile().unwrap().into()).is_err());
         assert!(write_document(&"x".repeat(LARGEST)).is_err());
     }

@@ -146,12 +146,10 @@ impl Launcher {
             .chain(request.stdio.iter().flatten().map(AsFd::as_fd))
             .chain(request.pass.iter().map(|(fd, _)| fd.as_fd()))
             .collect();
-        self.orders
-            .send(&(), &fds)
-            .map_err(|error| match error.raw_os_error() {
-                Some(libc::EPIPE | libc::ECONNRESET) => LauncherError::Ended,
-                _ => call("handing over the order")(error),
-            })?;
+        self.orders.send(&(), &fds).map_err(|error| match error.raw_os_error() {
+            Some(libc::EPIPE | libc::ECONNRESET) => LauncherError::Ended,
+            _ => call("handing over the order")(error),
+        })?;
         drop(other);
         match next(&line)? {
             (FromMonitor::Started { id, pid }, _) => Ok(Running { id, pid, line }),
@@ -164,15 +162,9 @@ impl Drop for Launcher {
     fn drop(&mut self) {
         // It ends at the end of its orders; the zombie is taken away here. One that is stopped is left behind.
         let _ = rustix::net::shutdown(self.orders.fd(), rustix::net::Shutdown::Both);
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let _ = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&second));
-        let _ = waitid(
-            WaitId::PidFd(self.pidfd.as_fd()),
-            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-        );
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }
 
@@ -236,9 +228,7 @@ impl AsRawFd for Running {
 }
 
 fn next(line: &Channel) -> Result<(FromMonitor, Vec<OwnedFd>), LauncherError> {
-    line.receive()
-        .map_err(call("waiting for the monitor"))?
-        .ok_or(LauncherError::MonitorLost)
+    line.receive().map_err(call("waiting for the monitor"))?.ok_or(LauncherError::MonitorLost)
 }
 
 fn failure(message: FromMonitor) -> LauncherError {

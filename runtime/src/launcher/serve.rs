@@ -115,19 +115,10 @@ fn prepare(stock: &mut Option<Stock>, spec: &Spec) -> Result<Prepared, LaunchErr
 
 impl Job {
     fn new(mut fds: impl Iterator<Item = OwnedFd>, stock: &mut Option<Stock>) -> io::Result<Job> {
-        let document = fds
-            .next()
-            .ok_or_else(|| io::Error::other("the order is missing"))?;
+        let document = fds.next().ok_or_else(|| io::Error::other("the order is missing"))?;
         let order: Order<'static> = read_document(document)?;
-        let mut stream = || {
-            fds.next()
-                .ok_or_else(|| io::Error::other("a standard stream is missing"))
-        };
-        let stdio = if order.stdio {
-            Some([stream()?, stream()?, stream()?])
-        } else {
-            None
-        };
+        let mut stream = || fds.next().ok_or_else(|| io::Error::other("a standard stream is missing"));
+        let stdio = if order.stdio { Some([stream()?, stream()?, stream()?]) } else { None };
         let pass: Vec<(OwnedFd, i32)> = fds.zip(order.pass.iter().copied()).collect();
         if pass.len() != order.pass.len() {
             return Err(io::Error::other("a descriptor for the payload is missing"));
@@ -137,36 +128,19 @@ impl Job {
             ReportPlace::open(path)
                 .map_err(|error| io::Error::other(format!("report {}: {error}", path.display())))
         });
-        Ok(Job {
-            prepared,
-            stdio,
-            pass,
-            report: report.transpose()?,
-            order,
-        })
+        Ok(Job { prepared, stdio, pass, report: report.transpose()?, order })
     }
 
     /// Makes this process a monitor, from the sandbox's start to its end.
     fn perform(self, line: &Line) {
-        let Order {
-            spec, cgroup_parent, ..
-        } = self.order;
+        let Order { spec, cgroup_parent, .. } = self.order;
         let record = self.report.as_ref().map(|place| place.record().clone());
         let result = become_monitor(self.stdio)
-            .map_err(|source| LaunchError::Call {
-                what: "becoming a monitor",
-                source,
-            })
+            .map_err(|source| LaunchError::Call { what: "becoming a monitor", source })
             .and_then(|()| {
-                let cgroup_parent = cgroup_parent
-                    .map(CgroupPath::new)
-                    .transpose()
-                    .map_err(PlanError::Cgroup)?;
-                let options = LaunchOptions {
-                    cgroup_parent,
-                    pass: self.pass,
-                    report: record,
-                };
+                let cgroup_parent =
+                    cgroup_parent.map(CgroupPath::new).transpose().map_err(PlanError::Cgroup)?;
+                let options = LaunchOptions { cgroup_parent, pass: self.pass, report: record };
                 monitor::run_on_line(&spec, options, self.prepared, line)
             });
         if let Some(place) = self.report {

@@ -26,20 +26,30 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
             Node::Dir { .. } | Node::Link { .. } => None,
         });
         let directories: BTreeSet<&Path> = files.filter(|parent| *parent != Path::new("/")).collect();
-        grants.extend(directories.into_iter().map(|path| (path.to_path_buf(), Access { exec: false, ..reading })));
+        grants.extend(
+            directories.into_iter().map(|path| (path.to_path_buf(), Access { exec: false, ..reading })),
+        );
     }
     let mut fixed = Vec::new();
     for mount in spec.oci.mounts().iter().flatten() {
-        let Ok(options) = Options::parse(mount) else { continue };
+        let Ok(options) = Options::parse(mount) else {
+            continue;
+        };
         let target = mount.destination().clone();
         let device = Access { read: true, list: true, write: true, ioctl: true, ..Access::default() };
         match mount.typ().as_deref() {
             // Thread names are written below /proc/self/task (CUDA does); the PID namespace is private.
-            Some("proc") => fixed.push((target, Access { read: true, list: true, write: true, ..Access::default() })),
+            Some("proc") => {
+                fixed.push((target, Access { read: true, list: true, write: true, ..Access::default() }))
+            }
             Some("devpts") => fixed.push((target, device)),
             Some("tmpfs") if target == Path::new("/dev") => fixed.push((target, device)),
             Some("tmpfs" | "bind") => {
-                let access = if options.flags.read_only && !(writable && is_root_part(spec, &target)) { reading } else { writing };
+                let access = if options.flags.read_only && !(writable && is_root_part(spec, &target)) {
+                    reading
+                } else {
+                    writing
+                };
                 grants.push((target, Access { exec: !options.flags.no_exec, ..access }));
             }
             _ => {}
@@ -51,7 +61,11 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
         (read, write) => {
             let everything = vec![PathBuf::from("/")];
             let mut rules = narrow(&grants, read.as_ref().unwrap_or(&everything), reading);
-            rules.extend(narrow(&grants, write.as_ref().unwrap_or(&everything), Access { write: true, create: true, ..Access::default() }));
+            rules.extend(narrow(
+                &grants,
+                write.as_ref().unwrap_or(&everything),
+                Access { write: true, create: true, ..Access::default() },
+            ));
             rules
         }
     };
@@ -60,7 +74,11 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
         // Names may be listed everywhere: a rule on `/` reaches across mounts, so it cannot say "only here".
         rules.push(("/".into(), Access { list: true, ..Access::default() }));
     }
-    rules.into_iter().filter(|(_, access)| *access != Access::default()).map(|(path, access)| LandlockRule { path, access }).collect()
+    rules
+        .into_iter()
+        .filter(|(_, access)| *access != Access::default())
+        .map(|(path, access)| LandlockRule { path, access })
+        .collect()
 }
 
 /// What of `grants` remains at and below `paths` when only the rights of `mask` count.

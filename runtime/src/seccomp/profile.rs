@@ -47,12 +47,7 @@ pub fn profile(name: &str) -> Option<LinuxSeccomp> {
 pub fn set_action(document: &mut LinuxSeccomp, call: &str, action: LinuxSeccompAction, errno: Option<u32>) {
     let mut entries = document.syscalls().clone().unwrap_or_default();
     for entry in &mut entries {
-        let names = entry
-            .names()
-            .iter()
-            .filter(|name| *name != call)
-            .cloned()
-            .collect();
+        let names = entry.names().iter().filter(|name| *name != call).cloned().collect();
         entry.set_names(names);
     }
     entries.retain(|entry| !entry.names().is_empty());
@@ -89,14 +84,8 @@ fn build(strict: bool) -> LinuxSeccomp {
     let allowed = ALLOWED.iter().filter(|group| group.strict || !strict);
     let names: Vec<&str> = allowed.flat_map(|group| group.calls).copied().collect();
     let mut rules = vec![rule(&names, ALLOW, None, Vec::new()), errno(ABSENT, libc::ENOSYS)];
-    rules.push(allow(
-        &["clone"],
-        vec![masked(0, u64::from(NAMESPACES.unsigned_abs()), 0)],
-    ));
-    rules.push(allow(
-        &["chmod", "creat", "fchmod", "mkdir"],
-        vec![masked(1, SET_ID, 0)],
-    ));
+    rules.push(allow(&["clone"], vec![masked(0, u64::from(NAMESPACES.unsigned_abs()), 0)]));
+    rules.push(allow(&["chmod", "creat", "fchmod", "mkdir"], vec![masked(1, SET_ID, 0)]));
     rules.push(allow(&["fchmodat", "mkdirat"], vec![masked(2, SET_ID, 0)]));
     for (call, flags) in [("open", 1), ("openat", 2)] {
         rules.push(allow(&[call], vec![masked(flags, CREATES, 0)]));
@@ -124,19 +113,11 @@ fn wide() -> Vec<LinuxSyscall> {
     let mut rules = Vec::new();
     for kind in [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK] {
         for (call, mode) in [("mknod", 1), ("mknodat", 2)] {
-            rules.push(allow(
-                &[call],
-                vec![masked(mode, u64::from(libc::S_IFMT) | SET_ID, u64::from(kind))],
-            ));
+            rules.push(allow(&[call], vec![masked(mode, u64::from(libc::S_IFMT) | SET_ID, u64::from(kind))]));
         }
     }
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
-        rules.push(rule(
-            &["ioctl"],
-            ERRNO,
-            Some(libc::EPERM.unsigned_abs()),
-            vec![masked(1, INT, request)],
-        ));
+        rules.push(rule(&["ioctl"], ERRNO, Some(libc::EPERM.unsigned_abs()), vec![masked(1, INT, request)]));
     }
     rules.push(allow(&["ioctl"], Vec::new()));
     for persona in [0, ADDR_NO_RANDOMIZE, INT] {
@@ -145,10 +126,7 @@ fn wide() -> Vec<LinuxSyscall> {
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
         rules.push(allow(&["socket"], vec![equal(0, family)]));
     }
-    rules.push(allow(
-        &["socket"],
-        vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_ROUTE)],
-    ));
+    rules.push(allow(&["socket"], vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_ROUTE)]));
     rules.push(rule(
         &["socket"],
         ERRNO,

@@ -47,11 +47,7 @@ impl Fixture {
     pub(crate) fn from_environment() -> Fixture {
         let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
         let name = directory.file_name().unwrap().to_string_lossy().replace('.', "");
-        Fixture {
-            root: is_root(),
-            parent: format!("/airlock-test-{name}").into(),
-            directory,
-        }
+        Fixture { root: is_root(), parent: format!("/airlock-test-{name}").into(), directory }
     }
 
     /// This program in another role.
@@ -69,10 +65,7 @@ impl Fixture {
     }
 
     pub(crate) fn request(&self) -> Request {
-        Request {
-            cgroup_parent: self.root.then(|| self.parent.clone()),
-            ..Request::default()
-        }
+        Request { cgroup_parent: self.root.then(|| self.parent.clone()), ..Request::default() }
     }
 
     /// This program as payload.
@@ -132,9 +125,7 @@ impl Drop for Fixture {
             sweep();
             for tree in fs::read_dir("/sys/fs/cgroup").unwrap() {
                 let parent = tree.unwrap().path().join(self.parent.strip_prefix("/").unwrap());
-                until("the cgroup is empty", || {
-                    !parent.exists() || fs::remove_dir(&parent).is_ok()
-                });
+                until("the cgroup is empty", || !parent.exists() || fs::remove_dir(&parent).is_ok());
             }
         }
     }
@@ -219,10 +210,7 @@ fn state_and_parent(pid: i32) -> Option<(char, i32)> {
 
 pub(crate) fn resident_kib(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
@@ -230,20 +218,12 @@ pub(crate) fn resident_kib(pid: i32) -> u64 {
 pub(crate) fn open_descriptors(pid: i32) -> Vec<String> {
     fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
-        .map(|entry| {
-            fs::read_link(entry.unwrap().path())
-                .unwrap_or_default()
-                .display()
-                .to_string()
-        })
+        .map(|entry| fs::read_link(entry.unwrap().path()).unwrap_or_default().display().to_string())
         .collect()
 }
 
 pub(crate) fn readable(running: &Running) -> bool {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(running, PollFlags::IN)], Some(&now)).unwrap() == 1
 }
 

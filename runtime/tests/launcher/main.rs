@@ -26,35 +26,17 @@ const TESTS: &[Test] = &[
     ("signals_reach_the_payload", signals_reach_the_payload),
     ("a_dropped_sandbox_ends", a_dropped_sandbox_ends),
     ("streams_and_descriptors_arrive", streams_and_descriptors_arrive),
-    (
-        "nothing_of_the_supervisor_is_left_in_the_launcher",
-        nothing_of_the_supervisor_is_left_in_the_launcher,
-    ),
+    ("nothing_of_the_supervisor_is_left_in_the_launcher", nothing_of_the_supervisor_is_left_in_the_launcher),
     ("sixteen_at_once_from_threads", sixteen_at_once_from_threads),
-    (
-        "a_spec_may_be_larger_than_a_packet",
-        a_spec_may_be_larger_than_a_packet,
-    ),
-    (
-        "bad_orders_fail_and_the_launcher_goes_on",
-        bad_orders_fail_and_the_launcher_goes_on,
-    ),
+    ("a_spec_may_be_larger_than_a_packet", a_spec_may_be_larger_than_a_packet),
+    ("bad_orders_fail_and_the_launcher_goes_on", bad_orders_fail_and_the_launcher_goes_on),
     (
         "no_descriptor_or_process_is_left_after_many_launches",
         no_descriptor_or_process_is_left_after_many_launches,
     ),
-    (
-        "a_killed_supervisor_takes_its_sandboxes_along",
-        a_killed_supervisor_takes_its_sandboxes_along,
-    ),
-    (
-        "a_killed_launcher_leaves_its_sandboxes_running",
-        a_killed_launcher_leaves_its_sandboxes_running,
-    ),
-    (
-        "a_killed_monitor_takes_its_sandbox_along",
-        a_killed_monitor_takes_its_sandbox_along,
-    ),
+    ("a_killed_supervisor_takes_its_sandboxes_along", a_killed_supervisor_takes_its_sandboxes_along),
+    ("a_killed_launcher_leaves_its_sandboxes_running", a_killed_launcher_leaves_its_sandboxes_running),
+    ("a_killed_monitor_takes_its_sandbox_along", a_killed_monitor_takes_its_sandbox_along),
 ];
 
 fn main() {
@@ -63,13 +45,14 @@ fn main() {
     match words.as_slice() {
         ["inside", rest @ ..] => inside::main(rest),
         ["supervisor"] => supervisor(),
+        // What cargo-nextest asks of a test program without libtest ("Custom test harnesses" in its manual).
+        ["--list", rest @ ..] => {
+            let names = TESTS.iter().filter(|_| !rest.contains(&"--ignored"));
+            names.for_each(|(name, _)| println!("{name}: test"));
+        }
         // Cargo's own flags, and a filter.
         rest => {
-            let filter = rest
-                .iter()
-                .find(|word| !word.starts_with('-'))
-                .copied()
-                .unwrap_or_default();
+            let filter = rest.iter().find(|word| !word.starts_with('-')).copied().unwrap_or_default();
             let passed = run(filter) && fixture::run_as_user(filter);
             std::process::exit(i32::from(!passed));
         }
@@ -93,11 +76,7 @@ fn run(filter: &str) -> bool {
 }
 
 fn finished(launcher: &Launcher, fixture: &Fixture, args: &[&str]) -> EndReport {
-    launcher
-        .launch(&fixture.spec(args), fixture.request())
-        .unwrap()
-        .wait()
-        .unwrap()
+    launcher.launch(&fixture.spec(args), fixture.request()).unwrap().wait().unwrap()
 }
 
 fn start(launcher: &Launcher, fixture: &Fixture, args: &[&str]) -> Running {
@@ -108,32 +87,18 @@ fn ends_are_reported(fixture: &Fixture) {
     let launcher = Launcher::start().unwrap();
     let spec = fixture.spec(&["exit", "0"]);
     let report_file = fixture.scratch().join("end.json");
-    let request = Request {
-        report: Some(report_file.clone()),
-        ..fixture.request()
-    };
+    let request = Request { report: Some(report_file.clone()), ..fixture.request() };
     let running = launcher.launch(&spec, request).unwrap();
     let id = running.id().to_string();
     let report = running.wait().unwrap();
-    assert_eq!(
-        (report.reason, report.exit_code, report.signal),
-        (Reason::Exited, Some(0), None)
-    );
+    assert_eq!((report.reason, report.exit_code, report.signal), (Reason::Exited, Some(0), None));
     assert_eq!(report.id, id);
     assert_eq!(report.spec_digest, spec.digest().unwrap());
     assert_eq!(report.left_behind, None);
     for clause in ["identity", "root", "seccomp.profile", "capabilities.keep"] {
-        assert!(
-            report.enforced.iter().any(|item| item.clause.starts_with(clause)),
-            "{clause}: {report:#?}"
-        );
+        assert!(report.enforced.iter().any(|item| item.clause.starts_with(clause)), "{clause}: {report:#?}");
     }
-    assert!(
-        report
-            .enforced
-            .iter()
-            .any(|item| item.evidence == EvidenceKind::KernelRead)
-    );
+    assert!(report.enforced.iter().any(|item| item.evidence == EvidenceKind::KernelRead));
     let written: EndReport = serde_json::from_reader(File::open(report_file).unwrap()).unwrap();
     assert_eq!(written, report);
 
@@ -152,13 +117,8 @@ fn ends_are_reported(fixture: &Fixture) {
 fn signals_reach_the_payload(fixture: &Fixture) {
     let launcher = Launcher::start().unwrap();
     let (mut output, stdout) = std::io::pipe().unwrap();
-    let request = Request {
-        stdio: Some(streams(stdout.into())),
-        ..fixture.request()
-    };
-    let running = launcher
-        .launch(&fixture.spec(&["exit-on-usr1", "5"]), request)
-        .unwrap();
+    let request = Request { stdio: Some(streams(stdout.into())), ..fixture.request() };
+    let running = launcher.launch(&fixture.spec(&["exit-on-usr1", "5"]), request).unwrap();
     output.read_exact(&mut [0]).unwrap();
     assert!(!readable(&running));
     running.signal(libc::SIGUSR1).unwrap();
@@ -175,10 +135,7 @@ fn a_dropped_sandbox_ends(fixture: &Fixture) {
     let launcher = Launcher::start().unwrap();
     for payload in [["sleep", "1000"], ["ignore-term", "1000"]] {
         let report = fixture.scratch().join(payload[0]);
-        let request = Request {
-            report: Some(report.clone()),
-            ..fixture.request()
-        };
+        let request = Request { report: Some(report.clone()), ..fixture.request() };
         let running = launcher.launch(&fixture.spec(&payload), request).unwrap();
         let pid = running.pid();
         assert!(alive(pid));
@@ -214,13 +171,8 @@ fn streams_and_descriptors_arrive(fixture: &Fixture) {
     assert_eq!(text, "verdict");
 
     let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-    let request = Request {
-        stdio: Some(streams(socket.into())),
-        ..fixture.request()
-    };
-    let error = launcher
-        .launch(&fixture.spec(&["exit", "0"]), request)
-        .unwrap_err();
+    let request = Request { stdio: Some(streams(socket.into())), ..fixture.request() };
+    let error = launcher.launch(&fixture.spec(&["exit", "0"]), request).unwrap_err();
     assert!(error.to_string().contains("stdout is a socket"), "{error}");
 }
 
@@ -230,19 +182,12 @@ fn nothing_of_the_supervisor_is_left_in_the_launcher(fixture: &Fixture) {
     finished(&launcher, fixture, &["exit", "0"]);
     let of_process = |file: &str| std::fs::read(format!("/proc/{}/{file}", launcher.pid())).unwrap();
     let marker = |text: &[u8]| text.windows(6).any(|window| window == b"SECRET");
-    assert!(
-        marker(&std::fs::read("/proc/self/environ").unwrap()),
-        "the supervisor has it"
-    );
+    assert!(marker(&std::fs::read("/proc/self/environ").unwrap()), "the supervisor has it");
     assert!(!marker(&of_process("environ")));
     assert_eq!(of_process("comm"), b"airlock-launch\n");
     let links = open_descriptors(launcher.pid());
     assert!(links.iter().all(|link| !link.contains("status")), "{links:?}");
-    assert_eq!(
-        links.iter().filter(|link| link.starts_with("socket:")).count(),
-        1,
-        "{links:?}"
-    );
+    assert_eq!(links.iter().filter(|link| link.starts_with("socket:")).count(), 1, "{links:?}");
 
     let running = start(&launcher, fixture, &["sleep", "1000"]);
     let monitor = fixture::parent_of(running.pid());
@@ -279,9 +224,7 @@ fn a_spec_may_be_larger_than_a_packet(fixture: &Fixture) {
     let launcher = Launcher::start().unwrap();
     let mut spec = fixture.spec(&["count-env"]);
     let process = spec.oci.process_mut().as_mut().unwrap();
-    process.set_env(Some(
-        (0..100).map(|n| format!("V{n}={}", "x".repeat(4096))).collect(),
-    ));
+    process.set_env(Some((0..100).map(|n| format!("V{n}={}", "x".repeat(4096))).collect()));
     assert!(serde_json::to_vec(&spec).unwrap().len() > 300_000);
     let report = launcher.launch(&spec, fixture.request()).unwrap().wait().unwrap();
     assert_eq!(report.exit_code, Some(100));
@@ -296,28 +239,13 @@ fn bad_orders_fail_and_the_launcher_goes_on(fixture: &Fixture) {
     let mut spec = fixture.spec(&["exit", "0"]);
     spec.oci.set_process(None);
     let report = fixture.scratch().join("failed.json");
-    let message = refused(
-        &spec,
-        Request {
-            report: Some(report.clone()),
-            ..fixture.request()
-        },
-    );
+    let message = refused(&spec, Request { report: Some(report.clone()), ..fixture.request() });
     assert!(message.contains("process"), "{message}");
     let written: EndReport = serde_json::from_reader(File::open(report).unwrap()).unwrap();
-    assert_eq!(
-        (written.reason, written.error),
-        (Reason::SetupFailed, Some(message))
-    );
+    assert_eq!((written.reason, written.error), (Reason::SetupFailed, Some(message)));
 
     let spec = fixture.spec(&["exit", "0"]);
-    let message = refused(
-        &spec,
-        Request {
-            cgroup_parent: Some("/a/../b".into()),
-            ..fixture.request()
-        },
-    );
+    let message = refused(&spec, Request { cgroup_parent: Some("/a/../b".into()), ..fixture.request() });
     assert!(message.contains("/a/../b"), "{message}");
     let mut seccomp = fixture.spec(&["exit", "0"]);
     let filter = seccomp.oci.linux_mut().as_mut().unwrap().seccomp_mut();
@@ -325,18 +253,8 @@ fn bad_orders_fail_and_the_launcher_goes_on(fixture: &Fixture) {
     assert!(refused(&seccomp, fixture.request()).starts_with("seccomp.profile"));
 
     let null = File::open("/dev/null").unwrap();
-    let many = (0..249)
-        .map(|n| (null.as_fd().try_clone_to_owned().unwrap(), 3 + n))
-        .collect();
-    let error = launcher
-        .launch(
-            &spec,
-            Request {
-                pass: many,
-                ..fixture.request()
-            },
-        )
-        .unwrap_err();
+    let many = (0..249).map(|n| (null.as_fd().try_clone_to_owned().unwrap(), 3 + n)).collect();
+    let error = launcher.launch(&spec, Request { pass: many, ..fixture.request() }).unwrap_err();
     assert!(matches!(error, LauncherError::Descriptors(249)), "{error}");
     assert_eq!(finished(&launcher, fixture, &["exit", "3"]).exit_code, Some(3));
 }
@@ -344,12 +262,8 @@ fn bad_orders_fail_and_the_launcher_goes_on(fixture: &Fixture) {
 fn no_descriptor_or_process_is_left_after_many_launches(fixture: &Fixture) {
     let launcher = Launcher::start().unwrap();
     finished(&launcher, fixture, &["exit", "0"]);
-    let count = || {
-        (
-            open_descriptors(launcher.pid()).len(),
-            open_descriptors(std::process::id().cast_signed()).len(),
-        )
-    };
+    let count =
+        || (open_descriptors(launcher.pid()).len(), open_descriptors(std::process::id().cast_signed()).len());
     let before = count();
     let mut bad = fixture.spec(&["exit", "0"]);
     bad.oci.set_process(None);
@@ -358,15 +272,10 @@ fn no_descriptor_or_process_is_left_after_many_launches(fixture: &Fixture) {
         assert!(launcher.launch(&bad, fixture.request()).is_err());
     }
     assert_eq!(count(), before);
-    until("no monitor and no zombie is left", || {
-        fixture::children_of(launcher.pid()).is_empty()
-    });
+    until("no monitor and no zombie is left", || fixture::children_of(launcher.pid()).is_empty());
     let pid = launcher.pid();
     drop(launcher);
-    assert!(
-        !std::path::Path::new(&format!("/proc/{pid}")).exists(),
-        "the launcher ended and was reaped"
-    );
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "the launcher ended and was reaped");
 }
 
 /// The supervisor that gets killed: tells the pids of what it started, and waits.
@@ -385,11 +294,7 @@ fn supervisor() {
 }
 
 fn a_killed_supervisor_takes_its_sandboxes_along(fixture: &Fixture) {
-    let mut supervisor = fixture
-        .command("supervisor")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut supervisor = fixture.command("supervisor").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut output = std::io::BufReader::new(supervisor.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut output, &mut line).unwrap();
@@ -400,11 +305,7 @@ fn a_killed_supervisor_takes_its_sandboxes_along(fixture: &Fixture) {
     let killed = Instant::now();
     supervisor.wait().unwrap();
     until("nothing of it lives", || !pids.iter().any(|pid| alive(*pid)));
-    assert!(
-        killed.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        killed.elapsed()
-    );
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
 }
 
 fn a_killed_launcher_leaves_its_sandboxes_running(fixture: &Fixture) {

@@ -22,31 +22,18 @@ fn maps(plan: &Plan) -> Vec<String> {
 
 /// A read-write mount of what belongs to `owners`, the ids taken from there.
 fn direct(owners: &[(u32, u32)]) -> (Spec, HostFacts) {
-    let named = || {
-        owners
-            .iter()
-            .enumerate()
-            .map(|(number, owner)| (format!("/srv/{number}"), *owner))
-    };
+    let named = || owners.iter().enumerate().map(|(number, owner)| (format!("/srv/{number}"), *owner));
     let mounts = named().map(|(path, _)| bind(&path, &path, &["rw"]));
     let mut spec = with_mounts(mounts);
     spec.airlock.ids = crate::spec::IdMode::Direct;
-    (
-        spec,
-        named().fold(root(), |facts, (path, owner)| {
-            having(facts, &path, directory(owner))
-        }),
-    )
+    (spec, named().fold(root(), |facts, (path, owner)| having(facts, &path, directory(owner))))
 }
 
 #[test]
 fn an_id_outside_the_range_is_refused() {
     let user = |uid: u32| spec(|spec| spec["oci"]["process"]["user"]["uid"] = uid.into());
     assert_eq!(planned(&user(65_535), &root()).expect.host_ids.0, BASE + 65_535);
-    assert_eq!(
-        refusal(&user(65_536), &root()),
-        "identity: uid 65536 is outside 0..65536"
-    );
+    assert_eq!(refusal(&user(65_536), &root()), "identity: uid 65536 is outside 0..65536");
 }
 
 #[test]
@@ -68,21 +55,13 @@ fn modes_that_the_caller_cannot_have_are_named() {
 
 #[test]
 fn subordinate_ids_surround_the_callers_own() {
-    let facts = HostFacts {
-        ids: HostIds::Subids {
-            uids: (100_000, 65_536),
-            gids: (200_000, 500),
-        },
-        ..user()
-    };
+    let facts =
+        HostFacts { ids: HostIds::Subids { uids: (100_000, 65_536), gids: (200_000, 500) }, ..user() };
     let plan = planned(&identity("ids", "subids".into()), &facts);
     let map = "map ids by newuidmap: uid 0->100000+1000 uid 1000->501+1 uid 1001->101000+64535 \
                gid 0->200000+500 gid 1000->20+1";
     assert_eq!(maps(&plan), [map]);
-    assert!(
-        about(&plan, "supplementary groups []").len() == 1,
-        "the helper lets groups be dropped"
-    );
+    assert!(about(&plan, "supplementary groups []").len() == 1, "the helper lets groups be dropped");
 }
 
 #[test]
@@ -93,11 +72,7 @@ fn direct_ids_are_those_of_the_one_owner() {
     let map = "map ids: uid 0->1048576+1000 uid 1000->501+1 uid 1001->1049576+64535 \
                gid 0->1048576+1000 gid 1000->20+1 gid 1001->1049576+64535";
     assert_eq!(maps(&plan), [map]);
-    assert_eq!(
-        about(&plan, "clone of /srv/0"),
-        ["m6 = clone of /srv/0"],
-        "nothing to map"
-    );
+    assert_eq!(about(&plan, "clone of /srv/0"), ["m6 = clone of /srv/0"], "nothing to map");
     for (owners, message) in [
         (&[][..], "there is none"),
         (&[(501, 20), (502, 20)], "one owner for all read-write mounts"),
@@ -124,21 +99,12 @@ fn supplementary_groups_are_given_by_whoever_may_set_them() {
 /// setgroups(2) is denied in a user namespace made without privilege (CVE-2014-8989).
 #[test]
 fn groups_that_an_ordinary_user_cannot_drop_are_kept_or_refused() {
-    let member = HostFacts {
-        groups: vec![27, 44],
-        ..user()
-    };
+    let member = HostFacts { groups: vec![27, 44], ..user() };
     assert_eq!(planned(&spec(|_| ()), &member).expect.groups, None);
     let none = identity("groups", "none".into());
     assert!(refusal(&none, &member).contains("drop the groups [27, 44]"));
     planned(&none, &user());
-    planned(
-        &none,
-        &HostFacts {
-            groups: vec![27, 44],
-            ..root()
-        },
-    );
+    planned(&none, &HostFacts { groups: vec![27, 44], ..root() });
 }
 
 #[test]
@@ -167,10 +133,7 @@ fn capabilities_that_undo_the_mounts_or_are_unknown_are_refused() {
         refusal(&capabilities(&["CAP_CHOWN", "CAP_SYS_ADMIN"]), &root())
             .contains("can unmount what hides the host")
     );
-    let old = HostFacts {
-        last_capability: 39,
-        ..root()
-    };
+    let old = HostFacts { last_capability: 39, ..root() };
     assert!(refusal(&capabilities(&["CAP_CHECKPOINT_RESTORE"]), &old).contains("does not know"));
     planned(&capabilities(&["CAP_CHECKPOINT_RESTORE"]), &root());
 }
