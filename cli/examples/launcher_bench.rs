@@ -31,10 +31,7 @@ fn main() -> Result<()> {
     for pause in [Duration::ZERO, Duration::from_millis(pause)] {
         bench.measure(rounds, pause)?;
     }
-    println!(
-        "resident memory of a waiting monitor: {}",
-        bench.monitor_memory()?
-    );
+    println!("resident memory of a waiting monitor: {}", bench.monitor_memory()?);
     Ok(())
 }
 
@@ -61,11 +58,7 @@ impl Bench {
             .context("cc")?;
         ensure!(compiled.success(), "cc: {compiled}");
         let root = airlock_runtime::host::is_root();
-        let lowered = if root {
-            ""
-        } else {
-            "best_effort = [\"limits\", \"devices\"]\n"
-        };
+        let lowered = if root { "" } else { "best_effort = [\"limits\", \"devices\"]\n" };
         let text = format!(
             "version = 1\nname = \"bench\"\nextends = \"base\"\n{lowered}[limits]\nmemory = \"1GiB\"\npids = 1024\n\
              cpus = 2\n[[mount]]\nsource = {:?}\ntarget = \"/bench\"\nexec = true\n",
@@ -79,13 +72,7 @@ impl Bench {
             fs::create_dir(tree.join(&name)).with_context(|| tree.display().to_string())?;
         }
         let program = std::ffi::CString::new(program.into_os_string().into_encoded_bytes())?;
-        Ok(Bench {
-            launcher,
-            directory,
-            program,
-            spec,
-            cgroup_parent,
-        })
+        Ok(Bench { launcher, directory, program, spec, cgroup_parent })
     }
 
     fn measure(&self, rounds: u64, pause: Duration) -> Result<()> {
@@ -103,10 +90,7 @@ impl Bench {
                 }
             }
         }
-        println!(
-            "{rounds} rounds, {} ms apart      p50 ms   p95 ms",
-            pause.as_millis()
-        );
+        println!("{rounds} rounds, {} ms apart      p50 ms   p95 ms", pause.as_millis());
         let half = percentile(&mut bare, 50);
         for (name, times) in [("bare clone3 + exec", &mut bare), ("launcher", &mut launched)] {
             let (p50, p95) = (percentile(times, 50), percentile(times, 95));
@@ -124,10 +108,7 @@ impl Bench {
     }
 
     fn request(&self) -> Request {
-        Request {
-            cgroup_parent: self.cgroup_parent.clone(),
-            ..Request::default()
-        }
+        Request { cgroup_parent: self.cgroup_parent.clone(), ..Request::default() }
     }
 
     fn bare(&self) -> Result<Duration> {
@@ -161,8 +142,7 @@ impl Bench {
         let of = |pid: &str| fs::read_to_string(format!("/proc/{pid}/status"));
         let field = |status: &str, name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.map(|value| value.trim().to_owned())
-                .context("a field of /proc/PID/status")
+            line.map(|value| value.trim().to_owned()).context("a field of /proc/PID/status")
         };
         let monitor = field(&of(&running.pid().to_string())?, "PPid:")?;
         let status = of(&monitor)?;
@@ -191,12 +171,8 @@ impl Drop for Bench {
 fn trees() -> impl Iterator<Item = PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let is_tree = |line: &&str| line.contains(" - cgroup ") || line.contains(" - cgroup2 ");
-    let lines: Vec<PathBuf> = mounts
-        .lines()
-        .filter(is_tree)
-        .filter_map(|line| line.split(' ').nth(4))
-        .map(PathBuf::from)
-        .collect();
+    let lines: Vec<PathBuf> =
+        mounts.lines().filter(is_tree).filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect();
     lines.into_iter()
 }
 
@@ -204,14 +180,7 @@ fn spec(policy: &Path, command: &[&str]) -> Result<Spec> {
     let policy = Policy::load(&policy.to_string_lossy(), &Overrides::default(), Path::new("/"))?;
     let host = HostTree::read().with_sources(&policy);
     let args = command.iter().map(ToString::to_string).collect();
-    Ok(resolve(
-        &policy,
-        &ResolveInput {
-            args,
-            host,
-            ..ResolveInput::default()
-        },
-    )?)
+    Ok(resolve(&policy, &ResolveInput { args, host, ..ResolveInput::default() })?)
 }
 
 /// Milliseconds that so many percent do not exceed (nearest rank).
