@@ -66,7 +66,11 @@ impl Bench {
         );
         fs::write(directory.join("policy.toml"), text)?;
         let spec = spec(&directory.join("policy.toml"), &["/bench/true"])?;
-        let cgroup_parent = root.then(|| Path::new("/").join(name));
+        let cgroup_parent = root.then(|| Path::new("/").join(&name));
+        // Made beforehand, as a supervisor's is: else each sandbox makes it and takes it away again.
+        for tree in trees().filter(|_| root) {
+            fs::create_dir(tree.join(&name)).with_context(|| tree.display().to_string())?;
+        }
         let program = std::ffi::CString::new(program.into_os_string().into_encoded_bytes())?;
         Ok(Bench { launcher, directory, program, spec, cgroup_parent })
     }
@@ -133,6 +137,8 @@ impl Bench {
     fn monitor_memory(&self) -> Result<String> {
         let spec = spec(&self.directory.join("policy.toml"), &["sleep", "100"])?;
         let running = self.launcher.launch(&spec, self.request())?;
+        // It gives memory back when it has waited for a while.
+        std::thread::sleep(Duration::from_millis(500));
         let of = |pid: &str| fs::read_to_string(format!("/proc/{pid}/status"));
         let field = |status: &str, name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -154,11 +160,20 @@ impl Drop for Bench {
         let _ = fs::remove_dir_all(&self.directory);
         if let Some(parent) = &self.cgroup_parent {
             let name = parent.strip_prefix("/").unwrap_or(parent);
-            for tree in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-                let _ = fs::remove_dir(tree.path().join(name));
+            for tree in trees() {
+                let _ = fs::remove_dir(tree.join(name));
             }
         }
     }
+}
+
+/// Mount points of the control group trees.
+fn trees() -> impl Iterator<Item = PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let is_tree = |line: &&str| line.contains(" - cgroup ") || line.contains(" - cgroup2 ");
+    let lines: Vec<PathBuf> =
+        mounts.lines().filter(is_tree).filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect();
+    lines.into_iter()
 }
 
 fn spec(policy: &Path, command: &[&str]) -> Result<Spec> {
