@@ -1,0 +1,1 @@
+//! Receipts: the signed statement made from a journal, and its verification.

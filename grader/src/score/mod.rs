@@ -1,0 +1,1 @@
+//! Scoring: items, planned denominators, aggregates and the score ladder.
