@@ -1,3 +1,5 @@
+use std::process::Command;
+
 use proptest::prelude::*;
 
 use super::super::{CandidateKind, Digest, Event, Moment, Outcome, SealedFor};
@@ -309,6 +311,40 @@ fn a_cut_is_torn_only_in_the_last_line() {
     let stray = &self::lines(events())[7];
     let damage = check_all(&[&bytes, &stray[..stray.len() - 1]].concat()).expect_err("no next line");
     assert_eq!(damage.line, 9, "{damage}");
+}
+
+/// The program of FORMATS.md, which shares nothing with this crate.
+#[test]
+fn python_verifies_a_journal_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let lines = lines(events());
+    std::fs::write(at("run.json"), b"run").unwrap();
+    let python = |journal: &[u8]| {
+        std::fs::write(at("journal"), journal).unwrap();
+        Command::new("python3")
+            .args([
+                "-I",
+                "-c",
+                &crate::formats_program("journal.py"),
+                "soup-1",
+                "run.json",
+                "journal",
+            ])
+            .current_dir(folder.path())
+            .output()
+    };
+    let Ok(output) = python(&lines.concat()) else {
+        eprintln!("skipped: python3 is not installed");
+        return;
+    };
+    let head = check_all(&lines.concat()).unwrap().head;
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!("{} {}\n", head.lines, head.digest)
+    );
+    let bad = [&lines[..2], &lines[3..]].concat().concat();
+    assert!(!python(&bad).unwrap().status.success());
 }
 
 proptest! {

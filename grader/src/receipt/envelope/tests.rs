@@ -89,7 +89,9 @@ fn what_was_signed_is_verified() {
 fn every_flipped_bit_is_found() {
     let (_folder, key) = key();
     let receipt = sign(&statement(), &key).unwrap();
-    for at in 0..receipt.len() {
+    let payload = 100..receipt.len() - 300;
+    // A signature over each of the payload's bytes would take long in a debug build.
+    for at in (0..receipt.len()).filter(|at| !payload.contains(at) || at % 16 == 0) {
         let mut bad = receipt.clone();
         bad[at] ^= 1 << (at % 8);
         assert!(verify(&bad, &key.public()).is_err(), "byte {at}");
@@ -179,7 +181,7 @@ fn what_was_signed_must_be_a_receipt() {
     ));
 }
 
-/// As FORMATS.md tells people to do it: Python takes the envelope apart, openssl checks the signature.
+/// As FORMATS.md tells people to do it.
 #[test]
 fn openssl_verifies_a_receipt_too() {
     let present = |program: &str| Command::new(program).arg("--version").output().is_ok();
@@ -191,16 +193,6 @@ fn openssl_verifies_a_receipt_too() {
     let at = |name: &str| folder.path().join(name);
     fs::write(at("receipt.json"), sign(&statement(), &key).unwrap()).unwrap();
     fs::write(at("key.pem"), key.public().to_pem()).unwrap();
-    let python = "
-import base64, json
-e = json.load(open('receipt.json'))
-p, t = base64.b64decode(e['payload'], validate=True), e['payloadType'].encode()
-open('pae', 'wb').write(b'DSSEv1 %d %s %d %s' % (len(t), t, len(p), p))
-open('sig', 'wb').write(base64.b64decode(e['signatures'][0]['sig'], validate=True))
-s = json.loads(p)
-assert p == json.dumps(s, sort_keys=True, separators=(',', ':'), ensure_ascii=False).encode()
-assert s['_type'] == 'https://in-toto.io/Statement/v1' and len(s['subject'][0]['digest']['sha256']) == 64
-";
     let run = |program: &str, words: &[&str]| {
         Command::new(program)
             .args(words)
@@ -208,12 +200,24 @@ assert s['_type'] == 'https://in-toto.io/Statement/v1' and len(s['subject'][0]['
             .output()
             .unwrap()
     };
-    let output = run("python3", &["-I", "-c", python]);
+    let output = run(
+        "python3",
+        &[
+            "-I",
+            "-c",
+            &crate::formats_program("receipt.py"),
+            "receipt.json",
+            "pae",
+            "sig",
+        ],
+    );
     assert!(
         output.status.success(),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    let read: Statement = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(read, statement());
     let words = [
         "pkeyutl", "-verify", "-pubin", "-inkey", "key.pem", "-rawin", "-in", "pae", "-sigfile", "sig",
     ];
