@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, open};
 
 use super::damage::{Damage, DamageKind};
 use super::record::{Genesis, Head, MAX_LINE, Record};
@@ -21,12 +23,18 @@ pub(super) struct Contents {
 /// Reads `RUN/journal.jsonl` whole and checks every byte of it, up to the head that a receipt names.
 pub fn verify(run: &Path, genesis: &Genesis, head: Option<&Head>) -> Result<Vec<Record>, JournalError> {
     let path = run.join(JOURNAL);
-    let file = File::open(&path).map_err(|source| JournalError::Io {
+    // A run that came from elsewhere may have anything at that name.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = open(&path, flags, Mode::empty()).map_err(|error| JournalError::Io {
         step: "open",
         path: path.clone(),
-        source,
+        source: error.into(),
     })?;
-    end_at(read(BufReader::new(file), genesis, &path)?, head, &path)
+    end_at(
+        read(BufReader::new(File::from(file)), genesis, &path)?,
+        head,
+        &path,
+    )
 }
 
 /// The records of a journal that ends with a whole line, where it should.
@@ -35,7 +43,7 @@ fn end_at(contents: Contents, head: Option<&Head>, path: &Path) -> Result<Vec<Re
     let damage = |line, offset, kind| {
         Err(JournalError::Damaged {
             path: path.to_owned(),
-            damage: Damage { line, offset, kind },
+            damage: Box::new(Damage { line, offset, kind }),
         })
     };
     if let Some(bytes) = contents.torn {
@@ -92,8 +100,8 @@ pub(super) fn read(
                     kind,
                 };
                 return Err(JournalError::Damaged {
-                    path: PathBuf::from(path),
-                    damage,
+                    path: path.to_owned(),
+                    damage: damage.into(),
                 });
             }
         }

@@ -71,7 +71,7 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
         /// The first place that does not fit.
-        damage: Damage,
+        damage: Box<Damage>,
     },
     /// An event or a genesis has no canonical JSON.
     #[error("journal: the event cannot be written")]
@@ -141,7 +141,10 @@ impl Journal {
                     offset: head.bytes,
                     kind: DamageKind::Torn { bytes },
                 };
-                return Err(JournalError::Damaged { path, damage });
+                return Err(JournalError::Damaged {
+                    path,
+                    damage: damage.into(),
+                });
             }
             file.set_len(head.bytes)
                 .map_err(failed("remove a torn line of"))?;

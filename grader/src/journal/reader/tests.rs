@@ -87,7 +87,7 @@ fn lines(events: Vec<Event>) -> Vec<Vec<u8>> {
 fn check_all(bytes: &[u8]) -> Result<Contents, Damage> {
     match read(bytes, &genesis(), Path::new("journal.jsonl")) {
         Ok(contents) => Ok(contents),
-        Err(JournalError::Damaged { damage, .. }) => Err(damage),
+        Err(JournalError::Damaged { damage, .. }) => Err(*damage),
         Err(error) => panic!("{error}"),
     }
 }
@@ -96,7 +96,7 @@ fn check_all(bytes: &[u8]) -> Result<Contents, Damage> {
 fn check_against(bytes: &[u8], head: Head) -> Result<(), Damage> {
     match end_at(check_all(bytes)?, Some(&head), Path::new("journal.jsonl")) {
         Ok(_) => Ok(()),
-        Err(JournalError::Damaged { damage, .. }) => Err(damage),
+        Err(JournalError::Damaged { damage, .. }) => Err(*damage),
         Err(error) => panic!("{error}"),
     }
 }
@@ -159,7 +159,7 @@ fn a_dropped_line_is_found_at_the_next_lines_link() {
                 .position(|window| window == b"\"prev\":\"sha256:")
                 .unwrap()
                 + 15;
-            let in_line = damage.offset as usize - all[..dropped].concat().len();
+            let in_line = usize::try_from(damage.offset).unwrap() - all[..dropped].concat().len();
             // Equal digits at the beginning of two digests may push it on.
             assert!((link..link + 4).contains(&in_line), "{damage}");
             assert!(matches!(damage.kind, DamageKind::Chain { .. }), "{damage}");
@@ -280,7 +280,7 @@ fn time_that_runs_backwards_is_refused() {
     }
     let damage = check_all(&bytes).expect_err("found");
     assert_eq!((damage.line, damage.kind), (4, DamageKind::ClockBackwards));
-    assert_eq!(bytes[damage.offset as usize], b'2');
+    assert_eq!(bytes[usize::try_from(damage.offset).unwrap()], b'2');
 }
 
 #[test]

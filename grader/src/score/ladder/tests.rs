@@ -2,9 +2,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The ladders of AI4AI-Bench (arXiv 2608.20318, table 2), and scores with their places on them, worked out
-/// by hand from the formulas of section 2.5.
-const TASKS: [(&str, &str, &[(&str, &str)]); 10] = [
+/// A task, its ladder, and scores with their places.
+type Task = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
+
+/// The ladders of AI4AI-Bench (arXiv 2608.20318, table 2), worked out by hand from the formulas of section 2.5.
+const TASKS: [Task; 10] = [
     (
         "openr1_code_livecodebench",
         "phi=identity,uninformative=0,baseline=0.127,optimum=1",
