@@ -1,0 +1,1 @@
+//! Changesets: the host-computed difference between a tree and the frozen one.

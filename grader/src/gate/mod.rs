@@ -1,0 +1,1 @@
+//! Gates: what a submitted change must satisfy before anything of it runs.

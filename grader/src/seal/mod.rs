@@ -1,0 +1,1 @@
+//! Sealing: the host's own content-addressed copy of a candidate.

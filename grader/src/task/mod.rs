@@ -1,0 +1,1 @@
+//! Task directories: format, loader and checks.
