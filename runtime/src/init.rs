@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Pid, WaitOptions, WaitStatus, set_dumpable_behavior, wait};
 
 use crate::launch::{Channel, FromInit, ToInit};
@@ -30,26 +30,32 @@ pub(crate) fn run(
     range: Option<OwnedFd>,
     own_filter: &Program,
 ) -> ! {
-    let code = match start_and_wait(payload, &channel, pass, terminal, own_filter) {
-        Ok(()) => 0,
+    let (pid, children) = match start(payload, pass, terminal, own_filter) {
+        Ok(started) => started,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             // The monitor reads this or is gone.
             let _ = channel.send(&FromInit::ExecFailed { errno }, &[]);
-            1
+            sys::exit_now(1);
         }
     };
+    // From here on the payload runs, and may be what makes a call of init's fail: a failure ends the sandbox, and
+    // says nothing that could be taken for a failed start.
+    let ended = wait_for(pid, &channel, &children).and_then(|status| {
+        let ended = FromInit::Ended { code: status.exit_status(), signal: status.terminating_signal() };
+        channel.send(&ended, &[])
+    });
     drop(range);
-    sys::exit_now(code)
+    sys::exit_now(i32::from(ended.is_err()))
 }
 
-fn start_and_wait(
+/// Forks and executes the payload; returns when that has succeeded.
+fn start(
     payload: &Payload,
-    channel: &Channel,
     pass: Vec<(OwnedFd, i32)>,
     terminal: Option<OwnedFd>,
     own_filter: &Program,
-) -> io::Result<()> {
+) -> io::Result<(i32, SignalFd)> {
     // Opened while still dumpable: the file belongs to root as soon as init is not (proc(5)).
     let mut oom_score = File::options().read(true).write(true).open("/proc/self/oom_score_adj");
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -87,26 +93,34 @@ fn start_and_wait(
     if failure.read(&mut errno)? == errno.len() {
         return Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)));
     }
-    drop(failure);
-    let status = wait_for(pid, channel, &children)?;
-    channel.send(&FromInit::Ended { code: status.exit_status(), signal: status.terminating_signal() }, &[])
+    Ok((pid, children))
 }
 
 /// Reaps until the payload ends. The monitor's end closing ends init at once.
 fn wait_for(payload: i32, channel: &Channel, children: &SignalFd) -> io::Result<WaitStatus> {
+    // False while there may be children that no signal will tell of again.
+    let mut reaped = true;
     loop {
         let mut ready = [
             PollFd::from_borrowed_fd(channel.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(children.as_fd(), PollFlags::IN),
         ];
-        rustix::io::retry_on_intr(|| poll(&mut ready, None))?;
+        let now = Timespec::default();
+        rustix::io::retry_on_intr(|| poll(&mut ready, (!reaped).then_some(&now)))?;
         let [from_monitor, from_children] = ready.map(|fd| !fd.revents().is_empty());
-        if from_children {
-            // One read is enough: the loop below asks for every child.
+        if from_children || !reaped {
+            // One read is enough: children are asked for until there is none.
             let _ = children.read_signal();
-            while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-                if pid.as_raw_nonzero().get() == payload {
-                    return Ok(status);
+            reaped = false;
+            // A flood of orphans must not keep init from its channel.
+            for _ in 0..64 {
+                match wait(WaitOptions::NOHANG) {
+                    Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == payload => return Ok(status),
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => {
+                        reaped = true;
+                        break;
+                    }
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The monitor: releases a built sandbox, waits for it under the clock, and writes its end report.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
@@ -14,8 +14,9 @@ use crate::launch::{FromInit, LaunchError, LaunchOptions, Prepared, Sandbox, ToI
 use crate::launcher::{Line, Wish};
 use crate::report::{EndReport, Io, REPORT_VERSION, Reason};
 use crate::spec::Spec;
+use crate::state::Sandboxes;
 use crate::sys;
-use crate::terminal::Raw;
+use crate::terminal::Relay;
 
 /// Between the signal that asks a payload to end and the kill.
 const GRACE: Duration = Duration::from_secs(2);
@@ -166,27 +167,23 @@ impl Sandbox {
         line: Option<&Line>,
         released: impl FnOnce(&Sandbox),
     ) -> Result<EndReport, LaunchError> {
-        let raw = match &self.terminal {
-            Some(master) => {
-                let raw = Raw::enter(rustix::stdio::stdin())
-                    .map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
-                raw.copy_size(master.as_fd());
-                Some(raw)
-            }
-            None => None,
-        };
+        let relay = self.terminal.take().map(Relay::start).transpose();
+        let mut relay = relay.map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
         let started = Instant::now();
         self.channel
             .send(&ToInit::Release, &[])
             .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
         released(&self);
+        // While the payload starts: what is needed later, and what monitors that were killed have left.
         let spec_digest = spec.digest().unwrap_or_default();
-        let ending = self.watch(started, signals, raw.as_ref(), line)?;
-        let wall = started.elapsed();
-        if let Some(master) = &self.terminal {
-            drain(master);
+        if let Err(error) = Sandboxes::open().and_then(|sandboxes| sandboxes.sweep()) {
+            tracing::debug!("{error}");
         }
-        drop(raw);
+        let ending = self.watch(started, signals, &mut relay, line)?;
+        let wall = started.elapsed();
+        if let Some(relay) = relay {
+            relay.finish();
+        }
         // Init is about to exit by itself; its counters are complete but for its own last moments.
         let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
         let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
@@ -201,13 +198,12 @@ impl Sandbox {
         &self,
         started: Instant,
         signals: &SignalFd,
-        raw: Option<&Raw>,
+        relay: &mut Option<Relay>,
         mut line: Option<&Line>,
     ) -> Result<Ending, LaunchError> {
         let waiting = |source| LaunchError::Call { what: "waiting for the payload", source };
         let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
         let mut ending = Ending::default();
-        let mut stdin_open = raw.is_some();
         let mut settled = false;
         loop {
             let init = self.parts.init.as_ref();
@@ -215,42 +211,35 @@ impl Sandbox {
                 PollFd::from_borrowed_fd(self.channel.fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
             ];
-            if let Some(master) = &self.terminal {
-                fds.push(PollFd::from_borrowed_fd(master.as_fd(), PollFlags::IN));
-                if stdin_open {
-                    fds.push(PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN));
-                }
-            }
             fds.extend(line.map(|line| PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)));
+            let ours = fds.len();
+            fds.extend(relay.iter().flat_map(Relay::interests));
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let timeout = left.into_iter().chain((!settled).then_some(SETTLING)).min().map(timespec);
+            let patience = relay.as_ref().and_then(Relay::patience);
+            let timeout =
+                left.into_iter().chain((!settled).then_some(SETTLING)).chain(patience).min().map(timespec);
             let count = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
             if count.map_err(|errno| waiting(errno.into()))? == 0 && !settled {
                 settled = true;
                 sys::release_memory();
             }
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let ready: Vec<bool> = fds.iter().take(ours).map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
-            if let Some(master) = &self.terminal {
-                if ready.get(2) == Some(&true) {
-                    copy(master, &rustix::stdio::stdout());
-                }
-                if stdin_open && ready[3] {
-                    stdin_open = copy(&rustix::stdio::stdin(), master);
-                }
+            if let Some(relay) = relay {
+                relay.turn();
             }
             if ready[1] {
                 while let Ok(Some(info)) = signals.read_signal() {
                     let number = i32::try_from(info.ssi_signo).unwrap_or(0);
-                    match (number, raw, &self.terminal) {
-                        (libc::SIGWINCH, Some(raw), Some(master)) => raw.copy_size(master.as_fd()),
-                        (libc::SIGWINCH, ..) => {}
+                    match (number, relay.as_ref()) {
+                        (libc::SIGWINCH, Some(relay)) => relay.copy_size(),
+                        (libc::SIGWINCH, None) => {}
                         // Init that is gone is seen on the channel.
                         _ => drop(self.channel.send(&ToInit::Signal(number), &[])),
                     }
                 }
             }
-            if let Some(open) = line.filter(|_| ready.last() == Some(&true)) {
+            if let Some(open) = line.filter(|_| ready.get(2) == Some(&true)) {
                 match open.wish() {
                     Wish::Signal(number) => drop(self.channel.send(&ToInit::Signal(number), &[])),
                     Wish::Kill => init.map_or(Ok(()), |init| init.kill()).map_err(waiting)?,
@@ -355,36 +344,5 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),
-    }
-}
-
-/// Passes on what can be read now; false at the end of the source.
-fn copy(from: &impl AsFd, to: &impl AsFd) -> bool {
-    let mut buffer = [0; 8192];
-    let Ok(count @ 1..) = rustix::io::read(from, &mut buffer) else {
-        return false;
-    };
-    let mut rest = &buffer[..count];
-    while !rest.is_empty() {
-        match rustix::io::write(to, rest) {
-            Ok(written) => rest = &rest[written..],
-            Err(rustix::io::Errno::INTR) => {}
-            // A terminal that went away takes no more; the sandbox goes on.
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
-/// Shows what the payload wrote last, which a pseudo-terminal keeps until it is read.
-fn drain(master: &OwnedFd) {
-    let now = timespec(Duration::ZERO);
-    loop {
-        let mut fds = [PollFd::from_borrowed_fd(master.as_fd(), PollFlags::IN)];
-        let readable = poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
-            && fds[0].revents().contains(PollFlags::IN);
-        if !readable || !copy(master, &rustix::stdio::stdout()) {
-            return;
-        }
     }
 }

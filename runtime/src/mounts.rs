@@ -50,6 +50,8 @@ impl Mounts {
 pub(crate) fn tmpfs(size: u64, mode: u32, owner: Owner, flags: MountFlags) -> io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "size", size.to_string())?;
+    // A file for every page: a tmpfs that is full of empty files costs the kernel no more than a full one.
+    fsconfig_set_string(&context, "nr_inodes", (size / 4096).max(64).to_string())?;
     fsconfig_set_string(&context, "mode", format!("{mode:o}"))?;
     fsconfig_set_string(&context, "uid", owner.uid.to_string())?;
     fsconfig_set_string(&context, "gid", owner.gid.to_string())?;
@@ -69,6 +71,8 @@ pub(crate) fn devpts() -> io::Result<OwnedFd> {
     fsconfig_set_flag(&context, "newinstance")?;
     fsconfig_set_string(&context, "ptmxmode", "0666")?;
     fsconfig_set_string(&context, "mode", "0620")?;
+    // The kernel's own limit is for all instances together (kernel.pty.max).
+    fsconfig_set_string(&context, "max", "64")?;
     finish(&context, attributes(MountFlags { no_exec: true, ..MountFlags::default() }))
 }
 

@@ -5,10 +5,12 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,10 @@ use crate::launch::END_TIMEOUT;
 use crate::report::{EndReport, Reason, ReportPlace, ReportRecord};
 use crate::spec::Spec;
 use crate::sys;
+
+/// Extension of a state file, and of one that is not complete.
+const NAMED: &str = "json";
+const NEW: &str = "new";
 
 /// What is known of a live sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,10 +181,12 @@ impl Sandboxes {
 
     /// Makes and locks the state of a new sandbox.
     pub fn create(&self, id: &str, spec: &Spec, report: Option<ReportRecord>) -> Result<State, StateError> {
+        // Locked and written before it has the name by which a sweep finds it.
         let path = self.path(id);
-        let options = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        let file = options.map_err(at("creating", &path))?;
-        file.lock().map_err(at("locking", &path))?;
+        let new = path.with_extension(NEW);
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&new);
+        let file = file.map_err(at("creating", &new))?;
+        file.lock().map_err(at("locking", &new))?;
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let command = spec.oci.process().as_ref().and_then(|process| process.args().as_ref());
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -194,6 +202,7 @@ impl Sandboxes {
         };
         let mut state = State { path, file, record, written: 0 };
         state.write()?;
+        fs::rename(&new, &state.path).map_err(at("naming", &state.path))?;
         Ok(state)
     }
 
@@ -235,6 +244,7 @@ impl Sandboxes {
     /// Removes what is left of sandboxes whose monitor died.
     pub fn sweep(&self) -> Result<Swept, StateError> {
         let mut swept = Swept::default();
+        self.sweep_unnamed()?;
         for id in self.ids()? {
             match self.sweep_one(&id) {
                 Ok(true) => swept.removed.push(id),
@@ -267,10 +277,9 @@ impl Sandboxes {
         }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(|error| error.to_string())?;
-        // An empty or cut file: its monitor died before it had made anything but this file.
         if let Ok(record) = serde_json::from_str::<Record>(&text) {
             if let Some(init) = record.init {
-                signal(init, rustix::process::Signal::KILL);
+                end(init)?;
             }
             if let Some(cgroup) = &record.cgroup {
                 remove_cgroup(cgroup)?;
@@ -281,18 +290,36 @@ impl Sandboxes {
         Ok(true)
     }
 
+    /// Removes files whose monitor died before it had made anything else.
+    fn sweep_unnamed(&self) -> Result<(), StateError> {
+        for id in self.files(NEW)? {
+            let path = self.path(&id).with_extension(NEW);
+            if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+                // Its monitor may have named it in between: then there is nothing of this name any more.
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(())
+    }
+
     fn ids(&self) -> Result<Vec<String>, StateError> {
+        self.files(NAMED)
+    }
+
+    /// Names of the files with this extension, without it.
+    fn files(&self, extension: &str) -> Result<Vec<String>, StateError> {
         let directory = self.root.join("sandboxes");
         let entries = fs::read_dir(&directory).map_err(at("reading", &directory))?;
-        Ok(entries
-            .filter_map(|entry| {
-                entry.ok()?.file_name().into_string().ok()?.strip_suffix(".json").map(String::from)
-            })
-            .collect())
+        let name = |entry: io::Result<fs::DirEntry>| {
+            let path = entry.ok()?.path();
+            let named = path.extension()? == extension;
+            named.then(|| path.file_stem()?.to_str().map(String::from)).flatten()
+        };
+        Ok(entries.filter_map(name).collect())
     }
 
     fn path(&self, id: &str) -> PathBuf {
-        self.root.join("sandboxes").join(format!("{id}.json"))
+        self.root.join("sandboxes").join(id).with_extension(NAMED)
     }
 }
 
@@ -328,18 +355,31 @@ impl State {
     }
 }
 
-/// Sends a signal to a recorded process if it is still the one that was recorded.
-fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
-    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else {
-        return;
-    };
-    let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {
-        return;
-    };
+/// A pidfd of a recorded process, if it is still the one that was recorded.
+fn open_process(record: ProcessRecord) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(record.pid)?;
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
     // Checked after the descriptor is held: the id cannot be given to another process in between.
-    if start_time(record.pid) == Some(record.started) {
-        // Gone meanwhile is as good.
+    (start_time(record.pid) == Some(record.started)).then_some(pidfd)
+}
+
+/// Sends a signal to a recorded process; gone is as good.
+fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
+    if let Some(pidfd) = open_process(record) {
         let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
+    }
+}
+
+/// Kills init and waits for its end, which is the end of its PID namespace.
+fn end(init: ProcessRecord) -> Result<(), String> {
+    let Some(pidfd) = open_process(init) else { return Ok(()) };
+    let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+    let timeout = Timespec { tv_sec: END_TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+    let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+    match rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))) {
+        Ok(0) => Err(format!("init (process {}) does not end; it hangs in the kernel", init.pid)),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -360,7 +400,7 @@ fn write_lost_report(record: &Record) {
         if place.is_taken() { Ok(()) } else { place.write(&report) }
     });
     if let Err(error) = written {
-        tracing::warn!("report {}: {error}", place.path.display());
+        tracing::info!("report {}: {error}", place.path.display());
     }
 }
 
@@ -394,6 +434,20 @@ mod tests {
         drop(state);
         assert_eq!(sandboxes.sweep().unwrap().removed, ["live"]);
         assert!(sandboxes.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_state_that_was_never_named_is_swept_when_its_monitor_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
+        let path = directory.path().join("airlock/sandboxes/x.new");
+        let held = File::create(&path).unwrap();
+        held.lock().unwrap();
+        sandboxes.sweep().unwrap();
+        assert!(path.exists());
+        drop(held);
+        sandboxes.sweep().unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

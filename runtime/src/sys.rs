@@ -97,14 +97,26 @@ pub(crate) fn forget_environment() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `child` in a process that shares this one's memory until it ends, in a new user namespace, and
-/// returns a pidfd. See `idmap.rs`.
+/// A process in a new user namespace that waits to be killed; its id and a pidfd. See `idmap.rs`.
+///
+/// It holds nothing of its parent and dies with it: a copy of a lock or of the end of a channel in a process that
+/// outlives the monitor would keep its death from being seen.
 pub(crate) fn userns_holder() -> io::Result<(i32, OwnedFd)> {
+    let parent = rustix::process::getpid();
     match clone3(clone_flag(libc::CLONE_NEWUSER), None)? {
-        Cloned::Child => loop {
-            // SAFETY: pause(2) has no arguments; the process waits to be killed by its parent.
-            unsafe { libc::pause() };
-        },
+        Cloned::Child => {
+            let kill = Some(rustix::process::Signal::KILL);
+            let orphan = rustix::process::set_parent_process_death_signal(kill).is_err()
+                || rustix::process::getppid() != Some(parent);
+            // SAFETY: this process never returns to the code that owns the descriptors.
+            if orphan || unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) } == -1 {
+                exit_now(1);
+            }
+            loop {
+                // SAFETY: pause(2) has no arguments.
+                unsafe { libc::pause() };
+            }
+        }
         Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
     }
 }

@@ -22,7 +22,10 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let place = args.report.as_ref().map(open).transpose()?;
     let mut spec = super::spec(&args.sandbox.policy, args.sandbox.overrides.into(), args.command)
         .inspect_err(|error| write_failure(place.as_ref(), None, &format!("{error:#}")))?;
-    let terminal = !args.no_tty && !args.detach && std::io::stdin().is_terminal();
+    // A stream that is the caller's terminal is never handed over: its modes, and what is typed, are the caller's.
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let on_terminal = stdin.is_terminal() || stdout.is_terminal() || stderr.is_terminal();
+    let terminal = !args.no_tty && !args.detach && on_terminal;
     if let Some(process) = spec.oci.process_mut() {
         process.set_terminal(Some(terminal));
     }

@@ -39,6 +39,8 @@ struct Child<'a> {
 /// Builds the sandbox from inside and becomes its init. Never returns.
 pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     let Inherited { channel, pass, range, own_filter } = inherited;
+    // Again after the ids are set, which clears it. A monitor that is dead already is seen on the channel.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     // The monitor's own end of the channel among them: with it open here, its death would go unseen.
     let mut keep = vec![channel.fd().as_raw_fd()];
     keep.extend(pass.iter().map(|(fd, _)| fd.as_raw_fd()).chain(range.as_ref().map(AsRawFd::as_raw_fd)));
@@ -131,6 +133,8 @@ impl Child<'_> {
             Action::OpenTerminal => self.open_terminal(),
             Action::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
             Action::ForbidUserNamespaces => fs::write("/proc/sys/user/max_user_namespaces", "0"),
+            // Instances are charged to the namespace's owner too, whose 128 (by default) all sandboxes share.
+            Action::LimitQuotas => fs::write("/proc/sys/user/max_inotify_instances", "32"),
             Action::Limits { limits } => limits.iter().try_for_each(limit),
             Action::DropBounding { keep, last } => capabilities::drop_bounding(keep, *last),
             Action::SetIds { uid, gid, groups } => {

@@ -323,6 +323,7 @@ fn finish(
     if !spec.airlock.nesting {
         child.push(step("nesting", Action::ForbidUserNamespaces));
     }
+    child.push(step("limits", Action::LimitQuotas));
     let absolute =
         |paths: &Option<Vec<String>>| paths.iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
     child.push(step("root", Action::Mask { paths: absolute(linux.masked_paths()) }));

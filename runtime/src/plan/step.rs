@@ -288,6 +288,8 @@ pub enum Action {
     LoopbackUp,
     /// Forbid user namespaces inside (`user.max_user_namespaces`).
     ForbidUserNamespaces,
+    /// Limit what the kernel counts for whole users, the host's root among them: inotify instances.
+    LimitQuotas,
     /// Set resource limits.
     Limits {
         /// Which.
