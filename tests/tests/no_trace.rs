@@ -46,12 +46,18 @@ fn two_hundred_runs_leave_nothing() {
     println!("AIRLOCK_TESTS_SEED={seed}");
     let mut random = Random(seed);
 
-    let typical = run().end(["true"]).succeeded().wall;
+    // Each writable mount has a process of its own for a moment, which carries the id map.
+    let mounts = (0..20).map(|number| {
+        let folder = site.folder(&format!("data-{number}"));
+        format!("[[mount]]\nsource = {folder:?}\ntarget = \"/data/{number}\"\nmode = \"rw\"\n")
+    });
+    let many = site.policy(&mounts.collect::<String>());
+    let typical = site.run().policy(&many).end(["true"]).succeeded().wall;
     site.airlock_with(["gc"]).succeeded();
     let before = trace(&site);
     for number in 1..=RUNS {
         if number % KILLED == 0 {
-            let live = run().start(["sleep", "30"]);
+            let live = site.run().policy(&many).start(["sleep", "30"]);
             let moment = random.below(2 * u64::try_from(typical.as_micros()).unwrap() + 1);
             std::thread::sleep(Duration::from_micros(moment));
             live.signal(Signal::SIGKILL);

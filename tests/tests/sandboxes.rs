@@ -105,3 +105,23 @@ fn a_sandbox_in_a_sandbox_is_refused() {
         run.end(inner).refused(&["clone", "outside of that container or sandbox"]);
     }
 }
+
+/// A sweep that meets a sandbox in the making leaves it alone.
+#[test]
+fn a_sweep_takes_nothing_from_a_run_that_begins() {
+    let site = Site::new();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                site.airlock_with(["gc"]);
+            }
+        });
+        for _ in 0..40 {
+            let ended = site.run().policy(site.policy("")).end(["true"]);
+            assert_eq!(ended.stderr, "");
+            ended.succeeded();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

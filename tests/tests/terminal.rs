@@ -28,6 +28,14 @@ impl Session {
     }
 
     fn with(site: &Site, clauses: &str, flags: &[&str], words: &[&str]) -> Session {
+        Session::on(site, clauses, flags, None, words)
+    }
+
+    fn with_stdin(site: &Site, stdin: Stdio, words: &[&str]) -> Session {
+        Session::on(site, "", &[], Some(stdin), words)
+    }
+
+    fn on(site: &Site, clauses: &str, flags: &[&str], stdin: Option<Stdio>, words: &[&str]) -> Session {
         let size = Winsize { ws_row: 30, ws_col: 90, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(&size, None).unwrap();
         let stream = || Stdio::from(pair.slave.try_clone().unwrap());
@@ -36,7 +44,8 @@ impl Session {
         if let Some(parent) = site.cgroups() {
             command.args(["--cgroup-parent", parent.name()]);
         }
-        command.args(flags).arg("--").args(words).stdin(stream()).stdout(stream()).stderr(stream());
+        command.args(flags).arg("--").args(words).stdout(stream()).stderr(stream());
+        command.stdin(stdin.unwrap_or_else(stream));
         command.env("XDG_RUNTIME_DIR", site.path("state")).env("TERM", "xterm");
         site.caller().become_by(&mut command);
         // SAFETY: the closure makes two system calls and allocates nothing.
@@ -86,7 +95,7 @@ impl Session {
 /// Becomes a session leader with standard input as its terminal.
 fn take_terminal() -> std::io::Result<()> {
     nix::unistd::setsid()?;
-    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+    rustix::process::ioctl_tiocsctty(rustix::stdio::stdout())?;
     Ok(())
 }
 
@@ -176,4 +185,48 @@ fn nothing_is_typed_back() {
     let answered = || session.saw("ok 0") || session.saw("refused EIO");
     assert!(within(Duration::from_secs(10), answered));
     session.end();
+}
+
+/// A payload that never reads, and whose output makes the terminal answer, fills the way to it; the clock goes on.
+#[test]
+fn a_payload_that_does_not_read_cannot_stop_the_clock() {
+    let site = Site::new();
+    let deaf = "stty raw -echo; echo deaf; sleep 60";
+    let mut session = Session::with(&site, "", &["--wall", "3s"], &["/bin/sh", "-c", deaf]);
+    session.expect("deaf");
+    let mut keyboard = session.master.try_clone().unwrap();
+    let typing = std::thread::spawn(move || {
+        // Ends with an error when the other side is gone.
+        while keyboard.write_all(&[b'x'; 1024]).is_ok() {}
+    });
+    session.type_in("x");
+    assert_eq!(session.end(), 128 + 15);
+    drop(typing);
+}
+
+/// The caller's terminal is not the payload's, whichever stream it is.
+#[test]
+fn a_terminal_on_stdout_alone_is_not_handed_over() {
+    let site = Site::new();
+    let own = "test -t 1 && readlink /proc/self/fd/1; echo end";
+    let session = Session::with_stdin(&site, Stdio::null(), &["/bin/sh", "-c", own]);
+    session.expect("end");
+    assert!(session.saw("/dev/pts/0"), "{:?}", session.seen.lock().unwrap());
+    assert_eq!(session.end(), 0);
+}
+
+/// Once the payload has closed its end, the monitor has nothing to do and does nothing.
+#[test]
+fn a_closed_terminal_costs_no_time() {
+    let site = Site::new();
+    let silent = "echo closing; exec 0<&- 1>&- 2>&-; sleep 2";
+    let session = Session::start(&site, &["/bin/sh", "-c", silent]);
+    session.expect("closing");
+    std::thread::sleep(Duration::from_millis(1500));
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", session.child.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    // A loop that never waits takes 100 ticks a second.
+    assert!(ticks < 50, "{ticks} ticks");
+    assert_eq!(session.end(), 0);
 }
