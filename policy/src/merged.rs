@@ -212,7 +212,7 @@ pub struct Limits {
     pub wall: Option<Duration>,
     /// Open files of a process; a lower limit of the caller holds.
     pub nofile: u64,
-    /// Size of a core file.
+    /// Size of a core file; 0: no core dump of any kind.
     pub core: Size,
 }
 

@@ -109,7 +109,7 @@ fn base_has_its_own_namespaces_no_capabilities_and_limits() {
         assert!(set.as_ref().unwrap().is_empty());
     }
     let core = &process.rlimits().as_ref().unwrap()[0];
-    assert_eq!((core.soft(), core.hard()), (0, 0));
+    assert_eq!((core.soft(), core.hard()), (1, 1), "a piped core pattern ignores 0");
 
     let resources = linux.resources().as_ref().unwrap();
     let memory = resources.memory().as_ref().unwrap();

@@ -177,7 +177,8 @@ fn no_vsock() {
 /// Code that a socket call alone loads. SCTP comes by its protocol or by its type.
 #[test]
 fn no_rare_protocols_of_the_internet() {
-    for (kind, protocol) in [("1", "262"), ("1", "132"), ("5", "0"), ("2", "136"), ("2", "115"), ("6", "33")] {
+    for (kind, protocol) in [("1", "262"), ("1", "132"), ("5", "0"), ("2", "136"), ("2", "115"), ("6", "33")]
+    {
         for family in ["2", "10"] {
             family_refused(family, kind, protocol);
         }
