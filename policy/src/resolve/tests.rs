@@ -257,7 +257,8 @@ fn a_missing_source_is_refused_at_its_place_or_left_out_if_optional() {
         resolve(policy, &ResolveInput { host, ..input() })
     };
     let error = resolve_here(&mount(false)).unwrap_err().to_string();
-    assert!(error.contains("p.toml:4:10: the host has no /no/such"), "{error}");
+    assert!(error.contains("p.toml:3:10: the host has no /no/such"), "{error}");
+    assert!(error.contains("3 | source = \"/no/such\""), "{error}");
     assert!(!destinations(&resolve_here(&mount(true)).unwrap()).contains(&"/data"));
     let present = extended("[[mount]]\nsource = \"/usr\"\ntarget = \"/data\"\noptional = true");
     assert!(destinations(&resolve_here(&present).unwrap()).contains(&"/data"));
