@@ -43,7 +43,7 @@ fn core_pattern(pattern: &str) -> Check {
     let remedy = "as root: `sysctl kernel.core_pattern=core`, or make sure that the program trusts nothing of the crash";
     match (pattern.strip_prefix('|'), pattern.strip_prefix('@')) {
         (Some(program), _) => CORE.advice(
-            format!("piped to {program}: a crash starts it on the host, unless `limits.core` is 0 (RLIMIT_CORE 1 inside)"),
+            format!("piped to {program}: a crash starts it on the host, unless `limits.core` is 0 (RLIMIT_CORE 1 inside; the caller's hard limit must not be 0)"),
             remedy,
         ),
         (_, Some(socket)) => {
