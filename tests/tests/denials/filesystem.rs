@@ -192,6 +192,9 @@ fn proc_is_masked() {
             other => panic!("{path}: {other:?}"),
         }
     }
+    for path in ["/proc/kallsyms", "/proc/pressure/cpu"].into_iter().filter(|path| Path::new(path).exists()) {
+        assert_ne!(site.outside(["read", path]).done(), "", "{path} says nothing outside either");
+    }
 }
 
 #[test]
