@@ -142,7 +142,7 @@ pub(crate) enum PolicyCommand {
         /// Built-in name or file
         policy: String,
     },
-    /// Check a policy; all mistakes are named with line and column
+    /// Check policies; mistakes are named with line and column (a syntax error or an unknown key ends a check)
     Check {
         /// Built-in names or files
         #[arg(required = true)]

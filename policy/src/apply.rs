@@ -113,6 +113,7 @@ impl Merge<'_> {
         for mount in mounts {
             let spot = self.layer.source.spot(mount.target.span());
             let table = mount.into_inner();
+            let source_spot = self.layer.source.spot(table.source.span());
             let source = self.checked(&table.source, |text| checks::source(text, base));
             let target = self.checked(&table.target, checks::target);
             let (Some(source), Some(target)) = (source, target) else {
@@ -126,6 +127,7 @@ impl Merge<'_> {
             let MountTable { mode, exec, optional, .. } = table;
             let mount = Mount { source, target, mode, exec, optional };
             self.policy.spots.insert(mount.clause(), spot);
+            self.policy.spots.insert(mount.source_clause(), source_spot);
             match self.policy.mount.iter_mut().find(|below| below.target == mount.target) {
                 Some(below) => *below = mount,
                 None => self.policy.mount.push(mount),

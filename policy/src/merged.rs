@@ -212,7 +212,7 @@ pub struct Limits {
     pub wall: Option<Duration>,
     /// Open files of a process; a lower limit of the caller holds.
     pub nofile: u64,
-    /// Size of a core file.
+    /// Size of a core file; 0: no core dump of any kind.
     pub core: Size,
 }
 
@@ -252,7 +252,8 @@ impl Policy {
         Ok(airlock_runtime::spec::digest(text.as_bytes()))
     }
 
-    /// Where a clause was last set: `limits.memory`, `[[mount]] /data`, `env.set.LANG`.
+    /// Where a clause was last set: `limits.memory`, `[[mount]] /data` (its target), `[[mount]] /data source`,
+    /// `env.set.LANG`.
     pub fn place(&self, clause: &str) -> Option<Place> {
         self.spots.get(clause).map(Spot::place)
     }
@@ -275,6 +276,11 @@ impl Mount {
     /// The clause that a mount is named by.
     pub(crate) fn clause(&self) -> String {
         format!("[[mount]] {}", self.target.display())
+    }
+
+    /// Its part that names what is mounted.
+    pub(crate) fn source_clause(&self) -> String {
+        format!("{} source", self.clause())
     }
 }
 

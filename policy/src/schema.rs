@@ -352,7 +352,9 @@ pub(crate) struct LimitsTable {
     pub(crate) wall: Option<At<Quantity>>,
     /// Open files of a process; a lower limit of the caller holds.
     pub(crate) nofile: Option<At<Quantity>>,
-    /// Size of a core file, with a unit.
+    /// Size of a core file, with a unit. With 0 the command has the limit 1, at which the kernel neither writes
+    /// a file nor starts the program of a piped core pattern; with more, a crash does start that program on the
+    /// host. A hard limit of the caller below that holds.
     pub(crate) core: Option<At<Quantity>>,
 }
 

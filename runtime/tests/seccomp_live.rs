@@ -64,6 +64,21 @@ const REFUSED: &[(&str, [u64; 6], i64)] = &[
     ("ioctl", [BAD, libc::TIOCSTI, 0, 0, 0, 0], EPERM),
     ("ioctl", [BAD, libc::TIOCSTI | 1 << 40, 0, 0, 0, 0], EPERM),
     ("ioctl", [BAD, libc::TIOCLINUX, 0, 0, 0, 0], EPERM),
+    ("ioctl", [BAD, libc::TIOCSETD, 0, 0, 0, 0], EPERM),
+    // No such process: ESRCH.
+    ("prlimit64", [0x7fff_ffff, 7, 0, 0, 0, 0], EPERM),
+    ("migrate_pages", [0x7fff_ffff, 0, 0, 0, 0, 0], EPERM),
+    ("move_pages", [0x7fff_ffff, 0, 0, 0, 0, 0], EPERM),
+    // Own limit, from a bad address: EFAULT.
+    ("prlimit64", [0, 4, 8, 0, 0, 0], EPERM),
+    ("setrlimit", [4, 8, 0, 0, 0, 0], EPERM),
+    ("io_setup", [0; 6], EPERM),
+    ("vmsplice", [BAD, 0, 0, 0, 0, 0], EPERM),
+    // RENAME_WHITEOUT from a bad address: EFAULT.
+    ("renameat2", [CWD, 8, CWD, 8, 4, 0], EPERM),
+    // Of a type that no family has, beyond SOCK_PACKET: EINVAL. MPTCP: a socket, or EPROTONOSUPPORT.
+    ("socket", [2, 13, 0, 0, 0, 0], EPERM),
+    ("socket", [2, 1, 262, 0, 0, 0], EPERM),
     // NETLINK_KOBJECT_UEVENT
     ("socket", [16, 3, 15, 0, 0, 0], EPERM),
     ("socketpair", [2, 1, 0, 0, 0, 0], EPERM),

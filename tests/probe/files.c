@@ -82,6 +82,20 @@ static void make_node(char **argument)
 	done("made");
 }
 
+/* Makes a file at PATH and renames it so that a whiteout, a device, stays there. */
+static void leave_whiteout(char **argument)
+{
+	char moved[PATH_MAX];
+
+	snprintf(moved, sizeof moved, "%s.moved", argument[0]);
+	if (open(argument[0], O_WRONLY | O_CREAT | O_EXCL, 0644) < 0) {
+		perror("probe: create");
+		exit(2);
+	}
+	tried(renameat2(AT_FDCWD, argument[0], AT_FDCWD, moved, RENAME_WHITEOUT));
+	done("left");
+}
+
 static void working_directory(char **argument)
 {
 	char path[PATH_MAX];
@@ -133,6 +147,7 @@ const struct action file_actions[] = {
 	{ "chmod", 2, change_mode },
 	{ "create", 2, create_with_mode },
 	{ "mknod", 3, make_node },
+	{ "whiteout", 1, leave_whiteout },
 	{ "cwd", 0, working_directory },
 	{ "open-many", 1, open_many },
 	{ "descriptors", 0, descriptors },

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -26,6 +27,7 @@ static const struct {
 	CALL(fsopen),
 	CALL(fspick),
 	CALL(init_module),
+	CALL(io_setup),
 	CALL(io_uring_enter),
 	CALL(io_uring_register),
 	CALL(io_uring_setup),
@@ -34,9 +36,11 @@ static const struct {
 	CALL(kexec_load),
 	CALL(keyctl),
 	CALL(lookup_dcookie),
+	CALL(migrate_pages),
 	CALL(mount),
 	CALL(mount_setattr),
 	CALL(move_mount),
+	CALL(move_pages),
 	CALL(name_to_handle_at),
 	CALL(open_by_handle_at),
 	CALL(open_tree),
@@ -56,6 +60,7 @@ static const struct {
 	CALL(umount2),
 	CALL(unshare),
 	CALL(userfaultfd),
+	CALL(vmsplice),
 };
 
 /* call NAME [ARGUMENT...]: "buffer" stands for a zeroed page, "nowhere" for a bad pointer. */
@@ -118,6 +123,37 @@ static void trace(char **argument)
 	}
 	kill(child, SIGKILL);
 	done("attached");
+}
+
+/* Takes the open files of a child of its own away, which is one of the same user as PID 1 might be. */
+static void limit_other(char **argument)
+{
+	const struct rlimit nothing = { 0, 0 };
+	pid_t child = tried(fork());
+
+	(void)argument;
+	if (!child) {
+		pause();
+		_exit(0);
+	}
+	if (prlimit(child, RLIMIT_NOFILE, &nothing, 0) < 0) {
+		int reason = errno;
+
+		kill(child, SIGKILL);
+		errno = reason;
+		refused();
+	}
+	kill(child, SIGKILL);
+	done("limited");
+}
+
+/* Sets a limit RESOURCE of its own to VALUE. */
+static void limit_own(char **argument)
+{
+	const struct rlimit both = { number(argument[1]), number(argument[1]) };
+
+	tried(setrlimit(number(argument[0]), &both));
+	done("limited");
 }
 
 /* Makes the mount at PATH read-only. */
@@ -199,6 +235,8 @@ const struct action kernel_actions[] = {
 	{ "x32", 0, x32 },
 	{ "int80", 0, int80 },
 	{ "trace", 0, trace },
+	{ "limit-other", 0, limit_other },
+	{ "limit-own", 2, limit_own },
 	{ "set-read-only", 1, set_read_only },
 	{ "set-writable", 1, set_writable },
 	{ "unmount", 1, unmount },

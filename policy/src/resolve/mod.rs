@@ -44,11 +44,14 @@ const NAMESPACES: [LinuxNamespaceType; 7] = [
 ];
 
 /// Parts of `/proc` that show or reach the host's kernel: a superset of what OCI engines mask. `/sys` is
-/// never mounted.
-const MASKED: [&str; 16] = [
+/// never mounted. `/proc/kallsyms` holds addresses where kernel.kptr_restrict and kernel.perf_event_paranoid are
+/// low, as profilers like it. `/proc/modules` stays: the NVIDIA libraries look there for their driver.
+const MASKED: [&str; 19] = [
     "/proc/acpi",
     "/proc/asound",
+    "/proc/config.gz",
     "/proc/interrupts",
+    "/proc/kallsyms",
     "/proc/kcore",
     "/proc/key-users",
     "/proc/keys",
@@ -57,6 +60,7 @@ const MASKED: [&str; 16] = [
     "/proc/kpagecount",
     "/proc/kpageflags",
     "/proc/latency_stats",
+    "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/softirqs",

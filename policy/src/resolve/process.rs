@@ -80,9 +80,14 @@ fn capabilities(policy: &Policy) -> Result<LinuxCapabilities, OciSpecError> {
         .build()
 }
 
+/// Smallest `RLIMIT_CORE`. A core pattern that pipes to a program of the host takes no notice of the limit, 0
+/// included, but for the value 1, at which the kernel gives up (fs/coredump.c, Linux 2.6.33); no core file has
+/// as little as a byte.
+const NO_CORE: u64 = 1;
+
 fn rlimits(policy: &Policy) -> Result<Vec<PosixRlimit>, OciSpecError> {
     let limits = [
-        (PosixRlimitType::RlimitCore, policy.limits.core.0),
+        (PosixRlimitType::RlimitCore, policy.limits.core.0.max(NO_CORE)),
         (PosixRlimitType::RlimitNofile, policy.limits.nofile),
     ];
     limits

@@ -165,21 +165,20 @@ impl Build {
         let mut wanted = Vec::new();
         for mount in &policy.mount {
             let present = host.sources.get(&mount.source).copied().unwrap_or(true);
-            let fault = if !present && mount.optional {
+            let (clause, fault) = if !present && mount.optional {
                 continue;
             } else if !present {
-                let message = format!("the host has no {}", mount.source.display());
-                Some(Fault::new(message).help("`optional = true` leaves out a mount without a source"))
+                let fault = Fault::new(format!("the host has no {}", mount.source.display()));
+                (mount.source_clause(), fault.help("`optional = true` leaves out a mount without a source"))
+            } else if let Some(fault) = self.link_on_the_way(&mount.target) {
+                (mount.clause(), fault)
             } else {
-                self.link_on_the_way(&mount.target)
-            };
-            let Some(fault) = fault else {
                 wanted.push(mount);
                 continue;
             };
-            match policy.place(&mount.clause()) {
+            match policy.place(&clause) {
                 Some(place) => faults.push(fault.at(place)),
-                None => return Err(policy.fault(&mount.clause(), fault)),
+                None => return Err(policy.fault(&clause, fault)),
             }
         }
         Policy::check(faults)?;

@@ -109,7 +109,7 @@ fn base_has_its_own_namespaces_no_capabilities_and_limits() {
         assert!(set.as_ref().unwrap().is_empty());
     }
     let core = &process.rlimits().as_ref().unwrap()[0];
-    assert_eq!((core.soft(), core.hard()), (0, 0));
+    assert_eq!((core.soft(), core.hard()), (1, 1), "a piped core pattern ignores 0");
 
     let resources = linux.resources().as_ref().unwrap();
     let memory = resources.memory().as_ref().unwrap();
@@ -257,7 +257,8 @@ fn a_missing_source_is_refused_at_its_place_or_left_out_if_optional() {
         resolve(policy, &ResolveInput { host, ..input() })
     };
     let error = resolve_here(&mount(false)).unwrap_err().to_string();
-    assert!(error.contains("p.toml:4:10: the host has no /no/such"), "{error}");
+    assert!(error.contains("p.toml:3:10: the host has no /no/such"), "{error}");
+    assert!(error.contains("3 | source = \"/no/such\""), "{error}");
     assert!(!destinations(&resolve_here(&mount(true)).unwrap()).contains(&"/data"));
     let present = extended("[[mount]]\nsource = \"/usr\"\ntarget = \"/data\"\noptional = true");
     assert!(destinations(&resolve_here(&present).unwrap()).contains(&"/data"));

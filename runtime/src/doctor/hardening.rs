@@ -36,14 +36,20 @@ pub(super) fn checks() -> Vec<Check> {
     checks
 }
 
-/// A program behind a pipe is started by the host for every crash, whatever RLIMIT_CORE says (core(5)).
+/// A program behind a pipe is started by the host for a crash, whatever RLIMIT_CORE says, except at 1 (core(5)).
+/// A socket, which Linux 6.16 made possible, is not held to that exception.
 fn core_pattern(pattern: &str) -> Check {
-    match pattern.trim().strip_prefix('|') {
-        Some(program) => CORE.advice(
-            format!("piped to {program}: a crash in a sandbox starts it on the host, even with RLIMIT_CORE 0"),
-            "as root: `sysctl kernel.core_pattern=core`, or make sure that the program trusts nothing of the crash",
+    let pattern = pattern.trim();
+    let remedy = "as root: `sysctl kernel.core_pattern=core`, or make sure that the program trusts nothing of the crash";
+    match (pattern.strip_prefix('|'), pattern.strip_prefix('@')) {
+        (Some(program), _) => CORE.advice(
+            format!("piped to {program}: a crash starts it on the host, unless `limits.core` is 0 (RLIMIT_CORE 1 inside; the caller's hard limit must not be 0)"),
+            remedy,
         ),
-        None => CORE.ok(format!("written to files ({}), so RLIMIT_CORE 0 stops them", pattern.trim())),
+        (_, Some(socket)) => {
+            CORE.advice(format!("sent to the socket {socket}: a crash in a sandbox reaches it on the host"), remedy)
+        }
+        _ => CORE.ok(format!("written to files ({pattern}), so `limits.core` 0 stops them")),
     }
 }
 
@@ -165,7 +171,8 @@ mod tests {
     fn a_piped_core_pattern_is_told() {
         let check = core_pattern("|/usr/share/apport/apport -p%p -s%s\n");
         assert_eq!(check.status, Status::Advice);
-        assert!(check.found.contains("apport"));
+        assert!(check.found.contains("apport") && check.found.contains("RLIMIT_CORE 1"), "{}", check.found);
+        assert_eq!(core_pattern("@/run/coredump.socket\n").status, Status::Advice);
         assert_eq!(core_pattern("core\n").status, Status::Ok);
     }
 

@@ -18,7 +18,7 @@ use crate::{mounts, network, sys};
 const NAMESPACES: Topic = Topic::needed("user-namespaces", "user and other namespaces");
 const PRIVILEGE: Topic = Topic::needed("namespace-privilege", "privilege inside them");
 const PROC: Topic = Topic::needed("proc", "fresh /proc");
-const OVERLAY: Topic = Topic::needed("overlay", "overlay inside them");
+const OVERLAY: Topic = Topic::new("overlay", "overlay inside them");
 
 /// A sysctl that limits user namespaces, and its value; absent where the kernel has none.
 struct Knobs {

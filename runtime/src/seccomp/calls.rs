@@ -27,7 +27,7 @@ pub(super) const ALLOWED: &[Allowed] = &[
         "flistxattr", "flock", "fstat", "fstatfs", "fsync", "ftruncate", "futimesat", "getcwd", "getdents",
         "getdents64", "getxattr", "lgetxattr", "link", "linkat", "listxattr", "llistxattr", "lseek", "lstat",
         "newfstatat", "pipe", "pipe2", "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2",
-        "read", "readahead", "readlink", "readlinkat", "readv", "rename", "renameat", "renameat2", "rmdir",
+        "read", "readahead", "readlink", "readlinkat", "readv", "rename", "renameat", "rmdir",
         "sendfile", "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync", "sync_file_range",
         "syncfs", "tee", "truncate", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimes", "write",
         "writev",
@@ -36,7 +36,7 @@ pub(super) const ALLOWED: &[Allowed] = &[
         "chown", "fchown", "fchownat", "file_getattr", "file_setattr", "fremovexattr", "fsetxattr",
         "getxattrat", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch", "lchown",
         "listmount", "listxattrat", "lremovexattr", "lsetxattr", "removexattr", "removexattrat", "setxattr",
-        "setxattrat", "statmount", "vmsplice",
+        "setxattrat", "statmount",
     ] },
     // Memory. memfd_create: without it CUDA's start fails with error 304 (OpenShell#1696).
     Allowed { strict: true, calls: &[
@@ -44,22 +44,20 @@ pub(super) const ALLOWED: &[Allowed] = &[
         "mlock", "mlock2", "mlockall", "mmap", "mprotect", "mremap", "mseal", "msync", "munlock",
         "munlockall", "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect", "remap_file_pages",
     ] },
-    // NUMA placement, as numactl, NCCL and PyTorch do it.
-    Allowed { strict: false, calls: &[
-        "mbind", "memfd_secret", "migrate_pages", "move_pages", "set_mempolicy", "set_mempolicy_home_node",
-    ] },
-    // Processes and threads of the sandbox; clone has a condition.
+    // NUMA placement, as numactl, NCCL and PyTorch do it; migrate_pages and move_pages have a condition.
+    Allowed { strict: false, calls: &["mbind", "memfd_secret", "set_mempolicy", "set_mempolicy_home_node"] },
+    // Processes and threads of the sandbox; clone, prlimit64 and setrlimit have conditions.
     Allowed { strict: true, calls: &[
         "arch_prctl", "capget", "execve", "execveat", "exit", "exit_group", "fork", "futex", "futex_requeue",
         "futex_wait", "futex_waitv", "futex_wake", "get_robust_list", "getcpu", "getegid", "geteuid",
         "getgid", "getgroups", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getresgid",
         "getresuid", "getrlimit", "getrusage", "getsid", "gettid", "getuid", "kill", "pidfd_open",
-        "pidfd_send_signal", "prctl", "prlimit64", "restart_syscall", "rseq", "rt_sigaction",
+        "pidfd_send_signal", "prctl", "restart_syscall", "rseq", "rt_sigaction",
         "rt_sigpending", "rt_sigprocmask", "rt_sigqueueinfo", "rt_sigreturn", "rt_sigsuspend",
         "rt_sigtimedwait", "rt_tgsigqueueinfo", "sched_get_priority_max", "sched_get_priority_min",
         "sched_getaffinity", "sched_getattr", "sched_getparam", "sched_getscheduler",
         "sched_rr_get_interval", "sched_setaffinity", "sched_yield", "set_robust_list", "set_tid_address",
-        "setpgid", "setrlimit", "setsid", "sigaltstack", "sysinfo", "tgkill", "times", "tkill", "uname",
+        "setpgid", "setsid", "sigaltstack", "sysinfo", "tgkill", "times", "tkill", "uname",
         "vfork", "wait4", "waitid",
     ] },
     // uprobe and uretprobe serve a tracer's trampoline in the program; others get SIGILL from the kernel.
@@ -87,9 +85,10 @@ pub(super) const ALLOWED: &[Allowed] = &[
         "sendto", "setsockopt", "shutdown",
     ] },
     Allowed { strict: false, calls: &["accept", "accept4", "bind", "connect", "listen"] },
-    // Asynchronous I/O of files (libaio), and the IPC namespace's own objects.
+    // Asynchronous I/O of files (libaio), of use only where a policy allows io_setup, and the IPC namespace's
+    // own objects.
     Allowed { strict: false, calls: &[
-        "io_cancel", "io_destroy", "io_getevents", "io_pgetevents", "io_setup", "io_submit",
+        "io_cancel", "io_destroy", "io_getevents", "io_pgetevents", "io_submit",
         "mq_getsetattr", "mq_notify", "mq_open", "mq_timedreceive", "mq_timedsend", "mq_unlink", "msgctl",
         "msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat", "shmctl", "shmdt",
         "shmget",
@@ -104,13 +103,18 @@ pub const CONDITIONAL: &[&str] = &[
     "fchmod",
     "fchmodat",
     "ioctl",
+    "migrate_pages",
     "mkdir",
     "mkdirat",
     "mknod",
     "mknodat",
+    "move_pages",
     "open",
     "openat",
     "personality",
+    "prlimit64",
+    "renameat2",
+    "setrlimit",
     "socket",
     "socketpair",
 ];
@@ -149,6 +153,15 @@ pub const REFUSED: &[Refused] = &[
     Refused {
         why: "does its work in the kernel where this filter does not see it (isolate NEWS 2.6)",
         calls: &["io_uring_enter", "io_uring_register", "io_uring_setup"],
+    },
+    Refused {
+        why: "takes from `fs.aio-max-nr`, one number of requests for the whole host, which a sandbox could use up; \
+              libaio needs `allow = [\"io_setup\"]`",
+        calls: &["io_setup"],
+    },
+    Refused {
+        why: "lends the program's own pages to pipes, the ground of kernel exploits (CVE-2008-0600, CVE-2020-29374)",
+        calls: &["vmsplice"],
     },
     Refused {
         why: "loads programs into the kernel or samples it",

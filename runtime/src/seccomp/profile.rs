@@ -29,10 +29,35 @@ pub const PROFILES: &[&str] = &["default", "strict"];
 /// | clone | no namespace flag | as unshare. CLONE_NEWTIME lies in the byte that clone takes as exit signal |
 /// | chmod family, creat, mkdir, open with O_CREAT or O_TMPFILE, mknod | no set-id bit in the mode | on an idmapped mount the file belongs to a user of the host |
 /// | mknod | regular file, FIFO or socket | device nodes are the host's to give |
-/// | socket | unix, inet, inet6, netlink route | others are rarely used kernel code, or (vsock) a way out. Netlink audit gets EAFNOSUPPORT, the answer of a kernel without audit, with which PAM goes on while EPERM stops it |
+/// | renameat2 | not RENAME_WHITEOUT | it leaves a character device 0:0 behind, without any capability since Linux 5.8 |
+/// | socket | unix, netlink route; inet and inet6 with type stream, datagram or raw and the default protocol, TCP, UDP, ICMP or ICMPv6 | others are rarely used kernel code (MPTCP, SCTP, DCCP, L2TP), loaded on demand, or (vsock) a way out. Type SOCK_SEQPACKET is SCTP without saying so. Netlink audit gets EAFNOSUPPORT, the answer of a kernel without audit, with which PAM goes on while EPERM stops it |
 /// | socketpair | unix | same |
-/// | ioctl | not TIOCSTI, TIOCLINUX | type into the caller's terminal (CVE-2017-5226). The kernel looks at the low 32 bits only, so the filter does (CVE-2019-10063) |
+/// | ioctl | not TIOCSTI, TIOCLINUX, TIOCSETD | type into the caller's terminal (CVE-2017-5226); load line disciplines, rarely used kernel code (CVE-2017-2636). The kernel looks at the low 32 bits only, so the filter does (CVE-2019-10063) |
 /// | personality | 0, ADDR_NO_RANDOMIZE, or the query | READ_IMPLIES_EXEC and the rest weaken the process; debuggers and some Lisps switch their own address randomisation off |
+/// | prlimit64, migrate_pages, move_pages | process 0, the caller itself | PID 1 may share the payload's user id, and without descriptors it could not tell how the payload ended |
+/// | prlimit64, setrlimit | reads, or sets anything but RLIMIT_CORE | the limit of 1 with which sandboxes start keeps their crashes from a program of the host (core(5)); a limit of 0 would not |
+///
+/// # Calls on other processes that stay
+///
+/// sched_setaffinity (glibc calls it with a thread's id), and in `default` sched_setattr, sched_setparam,
+/// sched_setscheduler (same), setpriority and ioprio_set. They reach processes of the sandbox only, for a
+/// process, a group and a user alike, and can make PID 1 slow but not wrong: limits are kept by cgroups and
+/// by the monitor outside. kill and its like reach the same processes; the kernel shields PID 1 from signals
+/// that it has no handler for.
+///
+/// # Beside the default profiles of Docker and podman
+///
+/// `default` lets through what they refuse to a container without capabilities, or do not know:
+///
+/// | call | why here |
+/// | --- | --- |
+/// | get_mempolicy, mbind, set_mempolicy, set_mempolicy_home_node | NUMA placement of the program's own memory, which training uses; within the cpuset's nodes |
+/// | migrate_pages, move_pages | the same, for the caller itself |
+/// | personality(ADDR_NO_RANDOMIZE) | see above; it weakens the caller alone |
+/// | cachestat, membarrier, memfd_secret, landlock | podman alone refuses them: the cache's state is as well known from timing; language runtimes need membarrier; the others protect |
+/// | file_getattr, file_setattr | as their ioctl forms, which all three allow |
+/// | lsm_get_self_attr, lsm_list_modules | read what /proc/self/attr shows |
+/// | uprobe | as uretprobe, which Docker allows: SIGILL outside of a tracer's trampoline |
 pub fn profile(name: &str) -> Option<LinuxSeccomp> {
     match name {
         "default" => Some(build(false)),
@@ -80,6 +105,20 @@ const ADDR_NO_RANDOMIZE: u64 = 0x004_0000;
 /// Bits that the kernel looks at where it takes an `int`.
 const INT: u64 = 0xffff_ffff;
 
+/// As a process id: the caller.
+const OWN_PROCESS: i32 = 0;
+
+/// Every resource limit (0 to 15) but `RLIMIT_CORE` (4), as masks and what is left under them: a list of what
+/// is allowed, since OCI has no "masked and not equal".
+const NOT_CORE: [(u64, u64); 4] = [(INT & !0b11, 0), (INT, 5), (INT & !0b1, 6), (INT & !0b111, 8)];
+
+/// Protocols of the internet families.
+const PROTOCOLS: [i32; 5] =
+    [libc::IPPROTO_IP, libc::IPPROTO_ICMP, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMPV6];
+
+/// Bits of a socket's type that no stream, datagram or raw socket (1 to 3) has; above them are its flags.
+const ODD_TYPE: u64 = 0b1100;
+
 fn build(strict: bool) -> LinuxSeccomp {
     let allowed = ALLOWED.iter().filter(|group| group.strict || !strict);
     let names: Vec<&str> = allowed.flat_map(|group| group.calls).copied().collect();
@@ -98,6 +137,12 @@ fn build(strict: bool) -> LinuxSeccomp {
         rules.extend(wide());
     }
     rules.push(allow(&["socketpair"], vec![equal(0, libc::AF_UNIX)]));
+    rules.push(allow(&["renameat2"], vec![masked(4, libc::RENAME_WHITEOUT.into(), 0)]));
+    rules.push(allow(&["prlimit64"], vec![equal(0, OWN_PROCESS), masked(2, u64::MAX, 0)]));
+    for (mask, resource) in NOT_CORE {
+        rules.push(allow(&["prlimit64"], vec![equal(0, OWN_PROCESS), masked(1, mask, resource)]));
+        rules.push(allow(&["setrlimit"], vec![masked(0, mask, resource)]));
+    }
 
     let mut document = LinuxSeccomp::default();
     document
@@ -116,15 +161,18 @@ fn wide() -> Vec<LinuxSyscall> {
             rules.push(allow(&[call], vec![masked(mode, u64::from(libc::S_IFMT) | SET_ID, u64::from(kind))]));
         }
     }
-    for request in [libc::TIOCSTI, libc::TIOCLINUX] {
+    for request in [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD] {
         rules.push(rule(&["ioctl"], ERRNO, Some(libc::EPERM.unsigned_abs()), vec![masked(1, INT, request)]));
     }
     rules.push(allow(&["ioctl"], Vec::new()));
     for persona in [0, ADDR_NO_RANDOMIZE, INT] {
         rules.push(allow(&["personality"], vec![masked(0, INT, persona)]));
     }
-    for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
-        rules.push(allow(&["socket"], vec![equal(0, family)]));
+    rules.push(allow(&["migrate_pages", "move_pages"], vec![equal(0, OWN_PROCESS)]));
+    rules.push(allow(&["socket"], vec![equal(0, libc::AF_UNIX)]));
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let socket = |protocol| vec![equal(0, family), masked(1, ODD_TYPE, 0), equal(2, protocol)];
+        rules.extend(PROTOCOLS.map(|protocol| allow(&["socket"], socket(protocol))));
     }
     rules.push(allow(&["socket"], vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_ROUTE)]));
     rules.push(rule(

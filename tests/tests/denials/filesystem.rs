@@ -176,12 +176,24 @@ fn an_empty_root_has_only_what_is_mounted() {
 #[test]
 fn proc_is_masked() {
     let site = Site::new();
-    for path in ["/proc/kcore", "/proc/timer_list", "/proc/keys", "/proc/sched_debug", "/proc/acpi/wakeup"] {
+    for path in [
+        "/proc/kcore",
+        "/proc/timer_list",
+        "/proc/keys",
+        "/proc/sched_debug",
+        "/proc/acpi/wakeup",
+        "/proc/config.gz",
+        "/proc/kallsyms",
+        "/proc/pressure/cpu",
+    ] {
         match site.inside("", ["read", path]) {
             Outcome::Refused(_) => {}
             Outcome::Done(text) => assert_eq!(text, "", "{path}"),
             other => panic!("{path}: {other:?}"),
         }
+    }
+    for path in ["/proc/kallsyms", "/proc/pressure/cpu"].into_iter().filter(|path| Path::new(path).exists()) {
+        assert_ne!(site.outside(["read", path]).done(), "", "{path} says nothing outside either");
     }
 }
 

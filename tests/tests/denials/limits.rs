@@ -132,13 +132,15 @@ fn open_files() {
     refused_then_done("[limits]\nnofile = 64\n", "[limits]\nnofile = 256\n", &action, &["EMFILE"]);
 }
 
+/// None means a limit of 1: too small for a file, and the one value that a piped core pattern obeys (core(5)).
 #[test]
 fn core_files() {
     const RLIMIT_CORE: &str = "4";
     let site = Site::new();
     let seen = |clauses: &str| site.inside(clauses, ["limit", RLIMIT_CORE]).done();
-    assert_eq!(seen("[limits]\ncore = \"0B\"\n"), "0 0");
-    assert_eq!(seen(""), "0 0", "no core files unless asked for");
+    assert_eq!(seen("[limits]\ncore = \"0B\"\n"), "1 1");
+    assert_eq!(seen(""), "1 1", "no core files unless asked for");
+    assert_eq!(seen("[limits]\ncore = \"1MiB\"\n"), "1048576 1048576");
 }
 
 #[test]

@@ -35,13 +35,16 @@ filter_refuses! {
     refuses_clock_settime: clock_settime "0" "nowhere";
     refuses_finit_module: finit_module "-1" "nowhere" "0";
     refuses_init_module: init_module "nowhere" "0" "nowhere";
+    refuses_io_setup: io_setup "0" "nowhere";
     refuses_io_uring_enter: io_uring_enter "-1" "0" "0" "0" "0" "0";
     refuses_io_uring_register: io_uring_register "-1" "0" "0" "0";
     refuses_io_uring_setup: io_uring_setup "0" "nowhere";
     refuses_kexec_load: kexec_load "0" "32" "0" "0";
     refuses_keyctl: keyctl "0" "-3" "0";
+    refuses_migrate_pages_of_others: migrate_pages "2147483647" "0" "0" "0";
     refuses_mount: mount "nowhere" "nowhere" "nowhere" "0" "0";
     refuses_mount_setattr: mount_setattr "-1" "nowhere" "0" "nowhere" "0";
+    refuses_move_pages_of_others: move_pages "2147483647" "0" "0" "0" "0" "0";
     refuses_open_by_handle_at: open_by_handle_at "-1" "nowhere" "0";
     refuses_open_tree: open_tree "-1" "nowhere" "0";
     refuses_perf_event_open: perf_event_open "nowhere" "0" "0" "0" "0";
@@ -54,9 +57,12 @@ filter_refuses! {
     refuses_umount: umount2 "nowhere" "0";
     refuses_unshare_of_a_user_namespace: unshare "0x10000000";
     refuses_userfaultfd: userfaultfd "0xffff";
+    refuses_vmsplice: vmsplice "-1" "nowhere" "0" "0";
     // TIOCSTI pushes input into the caller's terminal (CVE-2017-5226), TIOCLINUX pastes into a console.
     refuses_tiocsti: ioctl "-1" "0x5412" "0";
     refuses_tioclinux: ioctl "-1" "0x541c" "0";
+    // TIOCSETD loads line disciplines (CVE-2017-2636).
+    refuses_tiocsetd: ioctl "-1" "0x5423" "0";
     // The kernel reads the low 32 bits of the request alone.
     refuses_tiocsti_with_high_bits: ioctl "-1" "0x100005412" "0";
 }
@@ -75,6 +81,30 @@ fn the_policys_lists_decide_over_process_vm_readv() {
     let allow = "[seccomp]\nallow = [\"process_vm_readv\"]\n";
     let action = ["call", "process_vm_readv", "-1", "0", "0", "0", "0", "0"];
     refused_then_done(deny, allow, &action, &["EPERM"]);
+}
+
+/// PID 1 may share the payload's user id. Without descriptors it could not tell the end as it was.
+#[test]
+fn limits_of_another_process_are_not_to_be_set() {
+    refused_then_done("", "[seccomp]\nallow = [\"prlimit64\"]\n", &["limit-other"], &["EPERM"]);
+    // RLIMIT_NOFILE
+    Site::new().inside("", ["limit-own", "7", "64"]).done();
+}
+
+/// A limit of 0 would let a crash start the host's program behind a piped core pattern; the 1 that sandboxes start
+/// with does not.
+#[test]
+fn the_core_limit_stays() {
+    const RLIMIT_CORE: &str = "4";
+    let loose = "[seccomp]\nallow = [\"prlimit64\", \"setrlimit\"]\n";
+    refused_then_done("", loose, &["limit-own", RLIMIT_CORE, "0"], &["EPERM"]);
+}
+
+/// A whiteout is a device node, which the payload could leave on the host.
+#[test]
+fn no_whiteouts() {
+    let loose = "[seccomp]\nallow = [\"renameat2\"]\n";
+    refused_then_done("", loose, &["whiteout", "/tmp/x"], &["EPERM"]);
 }
 
 /// glibc falls back to clone, whose flags the filter can see, if it is told ENOSYS and nothing else.
@@ -142,6 +172,20 @@ fn no_crypto_sockets() {
 #[test]
 fn no_vsock() {
     family_refused("40", "1", "0");
+}
+
+/// Code that a socket call alone loads. SCTP comes by its protocol or by its type.
+#[test]
+fn no_rare_protocols_of_the_internet() {
+    for (kind, protocol) in [("1", "262"), ("1", "132"), ("5", "0"), ("2", "136"), ("2", "115"), ("6", "33")]
+    {
+        for family in ["2", "10"] {
+            family_refused(family, kind, protocol);
+        }
+    }
+    for (family, kind, protocol) in [("2", "1", "0"), ("2", "2", "17"), ("10", "1", "6"), ("10", "2", "0")] {
+        Site::new().inside("", ["socket", family, kind, protocol]).done();
+    }
 }
 
 #[test]

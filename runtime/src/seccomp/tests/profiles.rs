@@ -90,12 +90,35 @@ fn conditions_of_default() {
         ("socket", &[40, 1, 0], eperm),
         // The kernel takes an int: high bits do not make AF_ALG of anything else, nor hide it.
         ("socket", &[0x1_0000_0026, 5, 0], eperm),
+        // The internet families: streams (with SOCK_CLOEXEC), datagrams and pings.
+        ("socket", &[2, 0x8_0001, 0], yes),
+        ("socket", &[2, 0x8_0801, 6], yes),
+        ("socket", &[2, 2, 1], yes),
+        ("socket", &[10, 2, 58], yes),
+        ("socket", &[2, 3, 1], yes),
+        // MPTCP, SCTP, UDP-Lite, L2TP; SCTP by its type, and DCCP by its own.
+        ("socket", &[2, 1, 262], eperm),
+        ("socket", &[10, 1, 132], eperm),
+        ("socket", &[2, 2, 136], eperm),
+        ("socket", &[2, 2, 115], eperm),
+        ("socket", &[2, 5, 0], eperm),
+        ("socket", &[10, 0x8_0005, 0], eperm),
+        ("socket", &[2, 6, 0], eperm),
+        ("socket", &[2, 6, 33], eperm),
+        ("socket", &[2, 1, 0xffff_ffff_0000_0106], eperm),
+        ("socket", &[1, 5, 0], yes),
         ("socketpair", &[1, 1, 0], yes),
         ("socketpair", &[2, 1, 0], eperm),
         ("ioctl", &[0, 0x5401], yes),
         ("ioctl", &[0, 0x5412], eperm),
         ("ioctl", &[0, 0x541c], eperm),
+        ("ioctl", &[0, 0x5423], eperm),
         ("ioctl", &[0, 0xdead_beef_0000_5412], eperm),
+        ("ioctl", &[0, 0xdead_beef_0000_5423], eperm),
+        ("migrate_pages", &[0], yes),
+        ("migrate_pages", &[1], eperm),
+        ("move_pages", &[0xffff_ffff_0000_0000], yes),
+        ("move_pages", &[2], eperm),
         ("personality", &[0], yes),
         ("personality", &[0xffff_ffff], yes),
         ("personality", &[u64::MAX], yes),
@@ -104,6 +127,43 @@ fn conditions_of_default() {
         ("personality", &[0x008], eperm),
     ] {
         assert_eq!(verdict(call, args), want, "{call} {args:x?}");
+    }
+}
+
+/// Of limits, a process may read its own and set all but RLIMIT_CORE; of another process, none.
+#[test]
+fn limits_are_a_process_s_own() {
+    const RLIMIT_CORE: u64 = 4;
+    const NEW: u64 = 0x7fff_0000_0000;
+    for name in PROFILES {
+        let program = compile(&profile(name).unwrap()).unwrap();
+        let verdict = |call: &str, args| answer(&program, syscall_number(call).unwrap(), args);
+        for resource in 0..16 {
+            let own = if resource == RLIMIT_CORE { Verdict::Errno(1) } else { Verdict::Allow };
+            for high in [0, 1 << 32, 0xffff_ffff << 32] {
+                assert_eq!(verdict("prlimit64", [high, resource | high, NEW, 0, 0, 0]), own, "{resource}");
+                assert_eq!(verdict("setrlimit", [resource | high, NEW, 0, 0, 0, 0]), own, "{resource}");
+            }
+            assert_eq!(verdict("prlimit64", [0, resource, 0, NEW, 0, 0]), Verdict::Allow);
+            for (pid, new) in [(1, NEW), (1, 0), (0xffff_ffff, NEW)] {
+                assert_eq!(verdict("prlimit64", [pid, resource, new, NEW, 0, 0]), Verdict::Errno(1));
+            }
+        }
+    }
+}
+
+/// RENAME_WHITEOUT (4) makes a device; RENAME_NOREPLACE (1) and RENAME_EXCHANGE (2) do not.
+#[test]
+fn no_whiteouts() {
+    for name in PROFILES {
+        let program = compile(&profile(name).unwrap()).unwrap();
+        let verdict = |flags| answer(&program, syscall_number("renameat2").unwrap(), [0, 0, 0, 0, flags, 0]);
+        for flags in [0, 1, 2] {
+            assert_eq!(verdict(flags), Verdict::Allow);
+        }
+        for flags in [4, 5, 0x1_0000_0004] {
+            assert_eq!(verdict(flags), Verdict::Errno(1));
+        }
     }
 }
 
