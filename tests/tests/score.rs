@@ -1,9 +1,5 @@
 //! `airlock score`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -30,17 +26,10 @@ fn airlock() -> Command {
 }
 
 fn end(command: &mut Command) -> Ended {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().expect("build airlock first, or set AIRLOCK_BIN");
+    let Output { status, stdout, stderr } =
+        command.output().expect("build airlock first, or set AIRLOCK_BIN");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Ended {
-        code: status.code().expect("no signal"),
-        stdout: text(stdout),
-        stderr: text(stderr),
-    }
+    Ended { code: status.code().expect("no signal"), stdout: text(stdout), stderr: text(stderr) }
 }
 
 fn score(ladder: &str, values: &[&str]) -> Ended {
@@ -57,16 +46,8 @@ fn score_lines(ladder: &str, lines: &[u8]) -> Ended {
 #[test]
 fn values_are_placed_one_a_line() {
     for (ladder, values, places) in [
-        (
-            ACCURACY,
-            &["0.127", "1", "0", "0.0635"][..],
-            "0.100000\n1.000000\n0.000000\n0.050000\n",
-        ),
-        (
-            REWARD,
-            &["-12.76", "-3.46", "-1e-300", "24"],
-            "0.000000\n0.050000\n0.068602\n1.000000\n",
-        ),
+        (ACCURACY, &["0.127", "1", "0", "0.0635"][..], "0.100000\n1.000000\n0.000000\n0.050000\n"),
+        (REWARD, &["-12.76", "-3.46", "-1e-300", "24"], "0.000000\n0.050000\n0.068602\n1.000000\n"),
         (
             PERPLEXITY,
             &["53.4", "106.8", "1", "10", "1e300"],
@@ -74,35 +55,20 @@ fn values_are_placed_one_a_line() {
         ),
     ] {
         let ended = score(ladder, values);
-        assert_eq!(
-            (ended.code, ended.stdout.as_str()),
-            (0, places),
-            "{}",
-            ended.stderr
-        );
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, places), "{}", ended.stderr);
     }
 }
 
 #[test]
 fn stdin_gives_one_value_a_line() {
-    for (lines, places) in [
-        (&b"0.127\n1\n"[..], "0.100000\n1.000000\n"),
-        (b"0.127\n1", "0.100000\n1.000000\n"),
-        (b"", ""),
-    ] {
+    for (lines, places) in
+        [(&b"0.127\n1\n"[..], "0.100000\n1.000000\n"), (b"0.127\n1", "0.100000\n1.000000\n"), (b"", "")]
+    {
         let ended = score_lines(ACCURACY, lines);
-        assert_eq!(
-            (ended.code, ended.stdout.as_str()),
-            (0, places),
-            "{}",
-            ended.stderr
-        );
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, places), "{}", ended.stderr);
     }
     let many = "0.127\n".repeat(100_000);
-    assert_eq!(
-        score_lines(ACCURACY, many.as_bytes()).stdout,
-        "0.100000\n".repeat(100_000)
-    );
+    assert_eq!(score_lines(ACCURACY, many.as_bytes()).stdout, "0.100000\n".repeat(100_000));
 }
 
 /// gpu-mode's pygpubench (exploit gc_nan) and AgentBench issue 234: a NaN that wins every comparison.
@@ -121,58 +87,24 @@ fn one_wrong_value_stops_all_and_is_named() {
         assert!(ended.stderr.contains("value 2: "), "{value}: {}", ended.stderr);
     }
     let ended = score_lines(ACCURACY, b"0.1\n\xff\n");
-    assert!(
-        ended.code == 125 && ended.stderr.contains("line 2: "),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.code == 125 && ended.stderr.contains("line 2: "), "{}", ended.stderr);
     let ended = score_lines(ACCURACY, b"0.1\n\x1b[2J\n");
-    assert!(
-        ended.code == 125 && !ended.stderr.contains('\x1b'),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.code == 125 && !ended.stderr.contains('\x1b'), "{}", ended.stderr);
     let ended = score_lines(PERPLEXITY, b"3\n0\n");
-    assert!(
-        ended.code == 125 && ended.stderr.contains("line 2: `value` is 0"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.code == 125 && ended.stderr.contains("line 2: `value` is 0"), "{}", ended.stderr);
     let ended = score(ACCURACY, &["0.5", "-"]);
-    assert!(
-        ended.code == 125 && ended.stderr.contains("value 2: `-`"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.code == 125 && ended.stderr.contains("value 2: `-`"), "{}", ended.stderr);
 }
 
 #[test]
 fn a_ladder_that_contradicts_itself_is_refused() {
     for (ladder, message) in [
-        (
-            "phi=identity,uninformative=0.5,baseline=0.127,optimum=1",
-            "not better than the uninformative",
-        ),
-        (
-            "phi=identity,uninformative=0,baseline=0.127,optimum=0.1",
-            "not better than the baseline",
-        ),
-        (
-            "phi=neg-log,uninformative=inf,baseline=53.4,optimum=0",
-            "no logarithm",
-        ),
-        (
-            "phi=negate,uninformative=inf,baseline=65.8,optimum=0,below=linear",
-            "below=ratio",
-        ),
-        (
-            "phi=identity,uninformative=0,baseline=nan,optimum=1",
-            "not a finite decimal",
-        ),
-        (
-            "phi=identity,uninformative=0,baseline=0.1",
-            "`optimum` is missing",
-        ),
+        ("phi=identity,uninformative=0.5,baseline=0.127,optimum=1", "not better than the uninformative"),
+        ("phi=identity,uninformative=0,baseline=0.127,optimum=0.1", "not better than the baseline"),
+        ("phi=neg-log,uninformative=inf,baseline=53.4,optimum=0", "no logarithm"),
+        ("phi=negate,uninformative=inf,baseline=65.8,optimum=0,below=linear", "below=ratio"),
+        ("phi=identity,uninformative=0,baseline=nan,optimum=1", "not a finite decimal"),
+        ("phi=identity,uninformative=0,baseline=0.1", "`optimum` is missing"),
     ] {
         let ended = score(ladder, &["0.5"]);
         assert_eq!((ended.code, ended.stdout.as_str()), (125, ""), "{ladder}");

@@ -86,10 +86,7 @@ mod tests {
     #[test]
     fn fractions_are_refused() {
         for value in [json!(0.5), json!([1.0]), json!({"a": {"b": 1e300}})] {
-            assert!(
-                matches!(canonical(&value), Err(CanonicalError::Fraction(_))),
-                "{value}"
-            );
+            assert!(matches!(canonical(&value), Err(CanonicalError::Fraction(_))), "{value}");
         }
     }
 }

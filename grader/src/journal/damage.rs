@@ -61,10 +61,7 @@ impl fmt::Display for Damage {
             DamageKind::NotARecord(error) => write!(f, "not a record: {error}"),
             DamageKind::NotCanonical => f.write_str("not canonical JSON"),
             DamageKind::Chain { before, named } if self.line == 1 => {
-                write!(
-                    f,
-                    "the first line follows {named}, but this run begins with {before}"
-                )
+                write!(f, "the first line follows {named}, but this run begins with {before}")
             }
             DamageKind::Chain { before, named } => {
                 write!(f, "it follows {named}, but line {} is {before}", self.line - 1)

@@ -30,21 +30,14 @@ pub fn verify(run: &Path, genesis: &Genesis, head: Option<&Head>) -> Result<Vec<
         path: path.clone(),
         source: error.into(),
     })?;
-    end_at(
-        read(BufReader::new(File::from(file)), genesis, &path)?,
-        head,
-        &path,
-    )
+    end_at(read(BufReader::new(File::from(file)), genesis, &path)?, head, &path)
 }
 
 /// The records of a journal that ends with a whole line, where it should.
 fn end_at(contents: Contents, head: Option<&Head>, path: &Path) -> Result<Vec<Record>, JournalError> {
     let found = contents.head;
     let damage = |line, offset, kind| {
-        Err(JournalError::Damaged {
-            path: path.to_owned(),
-            damage: Box::new(Damage { line, offset, kind }),
-        })
+        Err(JournalError::Damaged { path: path.to_owned(), damage: Box::new(Damage { line, offset, kind }) })
     };
     if let Some(bytes) = contents.torn {
         return damage(found.lines + 1, found.bytes, DamageKind::Torn { bytes });
@@ -67,11 +60,7 @@ pub(super) fn read(
     path: &Path,
 ) -> Result<Contents, JournalError> {
     let head = genesis.head().map_err(JournalError::Canonical)?;
-    let mut contents = Contents {
-        records: Vec::new(),
-        head,
-        torn: None,
-    };
+    let mut contents = Contents { records: Vec::new(), head, torn: None };
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -94,15 +83,9 @@ pub(super) fn read(
                 return Ok(contents);
             }
             Err((at, kind)) => {
-                let damage = Damage {
-                    line: contents.head.lines + 1,
-                    offset: contents.head.bytes + at as u64,
-                    kind,
-                };
-                return Err(JournalError::Damaged {
-                    path: path.to_owned(),
-                    damage: damage.into(),
-                });
+                let damage =
+                    Damage { line: contents.head.lines + 1, offset: contents.head.bytes + at as u64, kind };
+                return Err(JournalError::Damaged { path: path.to_owned(), damage: damage.into() });
             }
         }
     }
@@ -131,34 +114,19 @@ fn check(line: &[u8], head: &Head, last: Option<&Record>) -> Result<Option<Recor
         }
         // The line has no line end within, so the column counts its bytes.
         Err(error) => {
-            return Err((
-                error.column().saturating_sub(1),
-                DamageKind::NotARecord(error.to_string()),
-            ));
+            return Err((error.column().saturating_sub(1), DamageKind::NotARecord(error.to_string())));
         }
     };
     // The same event in the line that would have been written here.
     let (before, expected) = (head.digest, head.lines);
-    let fit = Record {
-        seq: expected,
-        prev: before,
-        ..record.clone()
-    };
-    let fit = fit
-        .line()
-        .map_err(|error| (0, DamageKind::NotARecord(error.to_string())))?;
+    let fit = Record { seq: expected, prev: before, ..record.clone() };
+    let fit = fit.line().map_err(|error| (0, DamageKind::NotARecord(error.to_string())))?;
     let common = fit.iter().zip(line).take_while(|(a, b)| a == b).count();
     if common < line.len() {
         let kind = if record.prev != before {
-            DamageKind::Chain {
-                before,
-                named: record.prev,
-            }
+            DamageKind::Chain { before, named: record.prev }
         } else if record.seq != expected {
-            DamageKind::Sequence {
-                expected,
-                found: record.seq,
-            }
+            DamageKind::Sequence { expected, found: record.seq }
         } else {
             DamageKind::NotCanonical
         };
@@ -166,10 +134,7 @@ fn check(line: &[u8], head: &Head, last: Option<&Record>) -> Result<Option<Recor
     }
     if last.is_some_and(|last| last.boot_id == record.boot_id && last.boot_ns > record.boot_ns) {
         // A quote within the id before it is escaped.
-        let at = text
-            .windows(10)
-            .position(|window| window == b"\"boot_ns\":")
-            .unwrap_or_default();
+        let at = text.windows(10).position(|window| window == b"\"boot_ns\":").unwrap_or_default();
         return Err((at + 10, DamageKind::ClockBackwards));
     }
     Ok(whole.then_some(record))

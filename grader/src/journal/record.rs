@@ -49,48 +49,25 @@ pub struct Record {
 impl Genesis {
     /// Of the canonical JSON `["airlock-journal-v1",RUN_ID,RUN_DIGEST]`.
     pub fn digest(&self) -> Result<Digest, CanonicalError> {
-        Ok(Digest::of(&canonical(&(
-            "airlock-journal-v1",
-            &self.run_id,
-            self.run,
-        ))?))
+        Ok(Digest::of(&canonical(&("airlock-journal-v1", &self.run_id, self.run))?))
     }
 
     /// The head of a journal without lines.
     pub(super) fn head(&self) -> Result<Head, CanonicalError> {
-        Ok(Head {
-            lines: 0,
-            bytes: 0,
-            digest: self.digest()?,
-        })
+        Ok(Head { lines: 0, bytes: 0, digest: self.digest()? })
     }
 }
 
 impl Head {
     /// The record of an event that follows.
     pub(super) fn next(&self, moment: Moment, event: Event) -> Record {
-        let Moment {
-            boot_id,
-            boot_ns,
-            wall_ms,
-        } = moment;
-        Record {
-            seq: self.lines,
-            prev: self.digest,
-            boot_id,
-            boot_ns,
-            wall_ms,
-            event,
-        }
+        let Moment { boot_id, boot_ns, wall_ms } = moment;
+        Record { seq: self.lines, prev: self.digest, boot_id, boot_ns, wall_ms, event }
     }
 
     /// The head after a line.
     pub(super) fn after(&self, line: &[u8]) -> Head {
-        Head {
-            lines: self.lines + 1,
-            bytes: self.bytes + line.len() as u64,
-            digest: Digest::of(line),
-        }
+        Head { lines: self.lines + 1, bytes: self.bytes + line.len() as u64, digest: Digest::of(line) }
     }
 }
 

@@ -106,18 +106,8 @@ impl Journal {
             .map_err(io::Error::from)
             .map_err(failed("create"))?;
         lock(&file, &path)?;
-        fsync(&directory)
-            .map_err(io::Error::from)
-            .map_err(failed("sync the directory of"))?;
-        Ok(Journal {
-            path,
-            run: directory,
-            file: file.into(),
-            head,
-            last: None,
-            reserve,
-            usable: true,
-        })
+        fsync(&directory).map_err(io::Error::from).map_err(failed("sync the directory of"))?;
+        Ok(Journal { path, run: directory, file: file.into(), head, last: None, reserve, usable: true })
     }
 
     /// Opens `RUN/journal.jsonl`, checks all of it, and removes the beginning of a line that a crash left at
@@ -136,32 +126,17 @@ impl Journal {
         let last = records.last().map(Last::of);
         if let Some(bytes) = contents.torn {
             if last.as_ref().is_some_and(|last| last.closed) {
-                let damage = Damage {
-                    line: head.lines + 1,
-                    offset: head.bytes,
-                    kind: DamageKind::Torn { bytes },
-                };
-                return Err(JournalError::Damaged {
-                    path,
-                    damage: damage.into(),
-                });
+                let damage =
+                    Damage { line: head.lines + 1, offset: head.bytes, kind: DamageKind::Torn { bytes } };
+                return Err(JournalError::Damaged { path, damage: damage.into() });
             }
-            file.set_len(head.bytes)
-                .map_err(failed("remove a torn line of"))?;
+            file.set_len(head.bytes).map_err(failed("remove a torn line of"))?;
         }
         let reserve = match Reserve::make(&directory) {
             Err(error) if full(&error) => Reserve::none(),
             reserve => reserve.map_err(failed("reserve space"))?,
         };
-        let mut journal = Journal {
-            path,
-            run: directory,
-            file,
-            head,
-            last,
-            reserve,
-            usable: true,
-        };
+        let mut journal = Journal { path, run: directory, file, head, last, reserve, usable: true };
         if let Some(dropped_bytes) = contents.torn {
             records.push(journal.append(Event::Recovered { dropped_bytes })?);
         }
@@ -178,10 +153,7 @@ impl Journal {
     ///
     /// When the disk is full, events that end something get the reserve, and others fail.
     pub fn append(&mut self, event: Event) -> Result<Record, JournalError> {
-        self.append_at(
-            event,
-            Moment::now().map_err(at("read the boot id for", &self.path))?,
-        )
+        self.append_at(event, Moment::now().map_err(at("read the boot id for", &self.path))?)
     }
 
     fn append_at(&mut self, event: Event, moment: Moment) -> Result<Record, JournalError> {
@@ -266,16 +238,11 @@ fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError
 }
 
 fn full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn open_directory(run: &Path) -> Result<OwnedFd, JournalError> {
-    File::open(run)
-        .map(OwnedFd::from)
-        .map_err(at("open the directory", run))
+    File::open(run).map(OwnedFd::from).map_err(at("open the directory", run))
 }
 
 fn lock(file: &OwnedFd, path: &Path) -> Result<(), JournalError> {

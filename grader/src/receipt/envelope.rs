@@ -120,22 +120,11 @@ pub fn verify(receipt: &[u8], key: &PublicKey) -> Result<Statement, ReceiptError
         return Err(ReceiptError::SignatureCount(envelope.signatures.len()));
     };
     if signature.keyid != key.id().to_string() {
-        return Err(ReceiptError::WrongKey {
-            expected: key.id(),
-            found: signature.keyid.clone(),
-        });
+        return Err(ReceiptError::WrongKey { expected: key.id(), found: signature.keyid.clone() });
     }
-    let payload = STANDARD
-        .decode(&envelope.payload)
-        .map_err(|_| ReceiptError::NotBase64("payload"))?;
-    let bytes = STANDARD
-        .decode(&signature.sig)
-        .ok()
-        .and_then(|bytes| bytes.try_into().ok());
-    if !key.signed(
-        &pae(PAYLOAD_TYPE, &payload),
-        &bytes.ok_or(ReceiptError::NotBase64("sig"))?,
-    ) {
+    let payload = STANDARD.decode(&envelope.payload).map_err(|_| ReceiptError::NotBase64("payload"))?;
+    let bytes = STANDARD.decode(&signature.sig).ok().and_then(|bytes| bytes.try_into().ok());
+    if !key.signed(&pae(PAYLOAD_TYPE, &payload), &bytes.ok_or(ReceiptError::NotBase64("sig"))?) {
         return Err(ReceiptError::Altered);
     }
     let statement: Statement = serde_json::from_slice(&payload).map_err(ReceiptError::NotAStatement)?;
@@ -154,11 +143,7 @@ fn known(field: &'static str, found: &str, known: &'static str) -> Result<(), Re
     if found == known {
         Ok(())
     } else {
-        Err(ReceiptError::UnknownStatement {
-            field,
-            found: found.to_owned(),
-            known,
-        })
+        Err(ReceiptError::UnknownStatement { field, found: found.to_owned(), known })
     }
 }
 

@@ -17,9 +17,7 @@ use crate::journal::Digest;
 const LENGTH: usize = 32;
 
 /// The DER of a public key in front of its 32 bytes (RFC 8410 section 4).
-const DER_PREFIX: [u8; 12] = [
-    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
-];
+const DER_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 const PEM_BEGIN: &str = "-----BEGIN PUBLIC KEY-----\n";
 const PEM_END: &str = "\n-----END PUBLIC KEY-----\n";
@@ -75,20 +73,12 @@ impl SecretKey {
         let got = getrandom(&mut seed, GetRandomFlags::empty());
         // Linux never returns less of up to 256 bytes (getrandom(2)).
         if got.map_err(|error| at("get random bytes for", path)(error.into()))? != LENGTH {
-            return Err(at("get random bytes for", path)(
-                io::ErrorKind::UnexpectedEof.into(),
-            ));
+            return Err(at("get random bytes for", path)(io::ErrorKind::UnexpectedEof.into()));
         }
         let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(at("create", path))?;
-        file.write_all(&seed)
-            .and_then(|()| file.sync_all())
-            .map_err(at("write", path))?;
+        let mut file =
+            options.write(true).create_new(true).mode(0o600).open(path).map_err(at("create", path))?;
+        file.write_all(&seed).and_then(|()| file.sync_all()).map_err(at("write", path))?;
         Ok(SecretKey(SigningKey::from_bytes(&seed)))
     }
 
@@ -96,10 +86,7 @@ impl SecretKey {
     pub fn load(path: &Path, run: &Path) -> Result<SecretKey, KeyError> {
         let real = |path: &Path| fs::canonicalize(path).map_err(at("find", path));
         if real(path)?.starts_with(real(run)?) {
-            return Err(KeyError::InRun {
-                path: path.to_owned(),
-                run: run.to_owned(),
-            });
+            return Err(KeyError::InRun { path: path.to_owned(), run: run.to_owned() });
         }
         let mut file = File::open(path).map_err(at("open", path))?;
         let metadata = file.metadata().map_err(at("look at", path))?;
@@ -107,10 +94,7 @@ impl SecretKey {
             return Err(KeyError::NotASeed(path.to_owned()));
         }
         if metadata.mode() & 0o077 != 0 {
-            return Err(KeyError::Exposed {
-                path: path.to_owned(),
-                mode: metadata.mode() & 0o7777,
-            });
+            return Err(KeyError::Exposed { path: path.to_owned(), mode: metadata.mode() & 0o7777 });
         }
         let mut seed = [0; LENGTH];
         file.read_exact(&mut seed).map_err(at("read", path))?;
@@ -147,22 +131,16 @@ impl PublicKey {
 
     /// Reads exactly what [`to_pem`](Self::to_pem) and `openssl pkey -pubout` write.
     pub fn from_pem(text: &str) -> Result<PublicKey, KeyError> {
-        let body = text
-            .strip_prefix(PEM_BEGIN)
-            .and_then(|rest| rest.strip_suffix(PEM_END));
+        let body = text.strip_prefix(PEM_BEGIN).and_then(|rest| rest.strip_suffix(PEM_END));
         let der = body.and_then(|body| STANDARD.decode(body).ok());
         let bytes = der.and_then(|der| der.strip_prefix(&DER_PREFIX).and_then(|key| key.try_into().ok()));
         let key = bytes.and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
-        key.filter(|key| !key.is_weak())
-            .map(PublicKey)
-            .ok_or(KeyError::NotAPublicKey)
+        key.filter(|key| !key.is_weak()).map(PublicKey).ok_or(KeyError::NotAPublicKey)
     }
 
     /// Whether the signature is this key's (RFC 8032 section 5.1.7, without its cofactor).
     pub(super) fn signed(&self, message: &[u8], signature: &[u8; 64]) -> bool {
-        self.0
-            .verify_strict(message, &Signature::from_bytes(signature))
-            .is_ok()
+        self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
     }
 }
 
@@ -186,17 +164,8 @@ mod tests {
     #[test]
     fn signatures_are_those_of_the_rfc() {
         let key = SecretKey(SigningKey::from_bytes(&SEED));
-        let public: String = key
-            .public()
-            .0
-            .as_bytes()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        assert_eq!(
-            public,
-            "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"
-        );
+        let public: String = key.public().0.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(public, "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c");
         let signature = key.sign(&[0x72]);
         assert_eq!(signature[..8], [0x92, 0xa0, 0x09, 0xa9, 0xf0, 0xd4, 0xca, 0xb8]);
         assert!(key.public().signed(&[0x72], &signature));
@@ -210,10 +179,7 @@ mod tests {
         let key = SecretKey::generate(&path).unwrap();
         let other = SecretKey::generate(&folder.path().join("other")).unwrap();
         assert_ne!(key.public(), other.public());
-        assert!(matches!(
-            SecretKey::generate(&path),
-            Err(KeyError::Io { step: "create", .. })
-        ));
+        assert!(matches!(SecretKey::generate(&path), Err(KeyError::Io { step: "create", .. })));
         assert_eq!(SecretKey::load(&path, run.path()).unwrap().public(), key.public());
         let seed = fs::read(&path).unwrap();
         assert!(!format!("{key:?}").contains(&format!("{:?}", seed[0..3].to_vec())));
@@ -239,10 +205,7 @@ mod tests {
             (elsewhere.path().join("link"), run.path().to_owned()),
             (inside.clone(), elsewhere.path().join("run")),
         ] {
-            assert!(
-                matches!(SecretKey::load(&key, &run), Err(KeyError::InRun { .. })),
-                "{key:?} {run:?}"
-            );
+            assert!(matches!(SecretKey::load(&key, &run), Err(KeyError::InRun { .. })), "{key:?} {run:?}");
         }
         assert!(SecretKey::load(&inside, elsewhere.path()).is_ok());
     }
@@ -254,19 +217,10 @@ mod tests {
         for content in [&[7; 31][..], &[7; 33], &[]] {
             fs::write(&path, content).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(matches!(
-                SecretKey::load(&path, run.path()),
-                Err(KeyError::NotASeed(_))
-            ));
+            assert!(matches!(SecretKey::load(&path, run.path()), Err(KeyError::NotASeed(_))));
         }
-        assert!(matches!(
-            SecretKey::load(folder.path(), run.path()),
-            Err(KeyError::NotASeed(_))
-        ));
-        assert!(matches!(
-            SecretKey::load(&run.path().join("none"), run.path()),
-            Err(KeyError::Io { .. })
-        ));
+        assert!(matches!(SecretKey::load(folder.path(), run.path()), Err(KeyError::NotASeed(_))));
+        assert!(matches!(SecretKey::load(&run.path().join("none"), run.path()), Err(KeyError::Io { .. })));
     }
 
     #[test]
@@ -278,18 +232,9 @@ mod tests {
         // The point of order one, with which every message verifies in careless implementations.
         let weak = [&DER_PREFIX[..], &[1], &[0; 31]].concat();
         let weak = format!("{PEM_BEGIN}{}{PEM_END}", STANDARD.encode(weak));
-        for bad in [
-            pem.trim_end(),
-            &pem.replace("MCow", "MCox"),
-            &pem[1..],
-            "",
-            &pem.replace('=', ""),
-            &weak,
-        ] {
-            assert!(
-                matches!(PublicKey::from_pem(bad), Err(KeyError::NotAPublicKey)),
-                "{bad}"
-            );
+        for bad in [pem.trim_end(), &pem.replace("MCow", "MCox"), &pem[1..], "", &pem.replace('=', ""), &weak]
+        {
+            assert!(matches!(PublicKey::from_pem(bad), Err(KeyError::NotAPublicKey)), "{bad}");
         }
     }
 }

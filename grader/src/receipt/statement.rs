@@ -110,10 +110,7 @@ impl Statement {
 impl Subject {
     /// A file by its path in the run directory and the digest of its bytes.
     pub fn new(name: impl Into<String>, sha256: Digest) -> Subject {
-        Subject {
-            name: name.into(),
-            digest: DigestSet { sha256 },
-        }
+        Subject { name: name.into(), digest: DigestSet { sha256 } }
     }
 
     /// Of its bytes.

@@ -44,21 +44,13 @@ mod tests {
     fn of(list: &[(u64, Option<&str>)]) -> Vec<Checkpoint> {
         let score = |text: &str| text.parse::<super::super::Decimal>().unwrap().into();
         list.iter()
-            .map(|(progress, text)| Checkpoint {
-                progress: *progress,
-                score: text.map(score),
-            })
+            .map(|(progress, text)| Checkpoint { progress: *progress, score: text.map(score) })
             .collect()
     }
 
     #[test]
     fn the_best_under_the_direction_is_taken() {
-        let list = of(&[
-            (100, Some("53.4")),
-            (200, None),
-            (300, Some("51.25")),
-            (400, Some("60")),
-        ]);
+        let list = of(&[(100, Some("53.4")), (200, None), (300, Some("51.25")), (400, Some("60"))]);
         assert_eq!(best_valid(Direction::Min, &list), Ok(Some(2)));
         assert_eq!(best_valid(Direction::Max, &list), Ok(Some(3)));
     }

@@ -55,15 +55,9 @@ pub enum DecimalError {
 
 impl Decimal {
     /// Zero.
-    pub const ZERO: Decimal = Decimal {
-        coefficient: 0,
-        exponent: 0,
-    };
+    pub const ZERO: Decimal = Decimal { coefficient: 0, exponent: 0 };
     /// One.
-    pub const ONE: Decimal = Decimal {
-        coefficient: 1,
-        exponent: 0,
-    };
+    pub const ONE: Decimal = Decimal { coefficient: 1, exponent: 0 };
 
     /// `coefficient × 10^exponent`, unless it has too many digits or is out of range.
     fn new(mut coefficient: i128, mut exponent: i32) -> Option<Decimal> {
@@ -74,10 +68,7 @@ impl Decimal {
             coefficient /= 10;
             exponent = exponent.checked_add(1)?;
         }
-        let number = Decimal {
-            coefficient,
-            exponent,
-        };
+        let number = Decimal { coefficient, exponent };
         let double = number.to_f64();
         (number.digits() <= DIGITS && double.is_finite() && double != 0.0).then_some(number)
     }
@@ -114,10 +105,7 @@ impl Decimal {
     }
 
     fn digits(self) -> usize {
-        self.coefficient
-            .unsigned_abs()
-            .checked_ilog10()
-            .map_or(1, |log| log as usize + 1)
+        self.coefficient.unsigned_abs().checked_ilog10().map_or(1, |log| log as usize + 1)
     }
 
     /// How many digits stand before the point, negative if zeros follow it.
@@ -136,9 +124,7 @@ impl Ord for Decimal {
         let sizes = self.magnitude().cmp(&other.magnitude()).then_with(|| {
             // Of the same magnitude, so the shorter one gets no more digits than the longer one has.
             let exponent = self.exponent.min(other.exponent);
-            self.at(exponent)
-                .map(i128::unsigned_abs)
-                .cmp(&other.at(exponent).map(i128::unsigned_abs))
+            self.at(exponent).map(i128::unsigned_abs).cmp(&other.at(exponent).map(i128::unsigned_abs))
         });
         if sign < 0 { sizes.reverse() } else { sizes }
     }
@@ -197,18 +183,12 @@ impl FromStr for Decimal {
         let exponent = (|| {
             // A text has at most 512 digits, and an exponent that does not fit is out of any range.
             let shift = i32::try_from(zeros).ok()? - i32::try_from(parts.fraction.len()).ok()?;
-            let exponent = if parts.exponent.is_empty() {
-                0
-            } else {
-                parts.exponent.parse::<i32>().ok()?
-            };
+            let exponent = if parts.exponent.is_empty() { 0 } else { parts.exponent.parse::<i32>().ok()? };
             exponent.checked_add(shift)
         })();
         let magnitude: i128 = significant.parse().map_err(|_| DecimalError::TooManyDigits)?;
         let coefficient = if parts.negative { -magnitude } else { magnitude };
-        exponent
-            .and_then(|exponent| Decimal::new(coefficient, exponent))
-            .ok_or(DecimalError::OutOfRange)
+        exponent.and_then(|exponent| Decimal::new(coefficient, exponent)).ok_or(DecimalError::OutOfRange)
     }
 }
 
@@ -226,35 +206,20 @@ impl<'a> Parts<'a> {
         let byte = |at: usize| text.as_bytes().get(at).copied();
         let unexpected = |at: usize| match text.get(at..).and_then(|rest| rest.chars().next()) {
             // All before it is ASCII.
-            Some(found) => DecimalError::Unexpected {
-                found,
-                position: at + 1,
-            },
+            Some(found) => DecimalError::Unexpected { found, position: at + 1 },
             None => DecimalError::Unfinished,
         };
         // One digit or more from there on; where they end.
         let run = |from: usize| {
-            let length = text.as_bytes()[from..]
-                .iter()
-                .take_while(|byte| byte.is_ascii_digit())
-                .count();
-            if length == 0 {
-                Err(unexpected(from))
-            } else {
-                Ok(from + length)
-            }
+            let length = text.as_bytes()[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if length == 0 { Err(unexpected(from)) } else { Ok(from + length) }
         };
         let start = usize::from(byte(0) == Some(b'-'));
         let mut end = run(start)?;
         if byte(start) == Some(b'0') && end > start + 1 {
             return Err(unexpected(start + 1));
         }
-        let mut parts = Parts {
-            negative: start == 1,
-            whole: &text[start..end],
-            fraction: "",
-            exponent: "",
-        };
+        let mut parts = Parts { negative: start == 1, whole: &text[start..end], fraction: "", exponent: "" };
         if byte(end) == Some(b'.') {
             let from = end + 1;
             end = run(from)?;
@@ -265,11 +230,7 @@ impl<'a> Parts<'a> {
             end = run(from + usize::from(matches!(byte(from), Some(b'+' | b'-'))))?;
             parts.exponent = &text[from..end];
         }
-        if end == text.len() {
-            Ok(parts)
-        } else {
-            Err(unexpected(end))
-        }
+        if end == text.len() { Ok(parts) } else { Err(unexpected(end)) }
     }
 }
 
@@ -346,10 +307,7 @@ mod tests {
             ("1e38", "1e38"),
             ("1.7976931348623157e308", "17976931348623157e292"),
             ("5e-324", "5e-324"),
-            (
-                "0.99999999999999999999999999999999999999",
-                "0.99999999999999999999999999999999999999",
-            ),
+            ("0.99999999999999999999999999999999999999", "0.99999999999999999999999999999999999999"),
         ] {
             assert_eq!(decimal(text).to_string(), canonical, "{text}");
         }
@@ -406,10 +364,7 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Decimal>(text);
         assert_eq!(read("\"0.5\"").unwrap(), decimal("0.5"));
         assert_eq!(read("-3").unwrap(), decimal("-3"));
-        assert_eq!(
-            read(&u64::MAX.to_string()).unwrap(),
-            decimal("18446744073709551615")
-        );
+        assert_eq!(read(&u64::MAX.to_string()).unwrap(), decimal("18446744073709551615"));
         for text in ["0.5", "1e2", "null", "true", "\"NaN\"", "[1]"] {
             assert!(read(text).is_err(), "{text}");
         }
@@ -420,10 +375,7 @@ mod tests {
         let sum = |a, b| decimal(a).checked_add(decimal(b)).map(|sum| sum.to_string());
         assert_eq!(sum("0.1", "0.2").as_deref(), Some("0.3"));
         assert_eq!(sum("1e300", "0").as_deref(), Some("1e300"));
-        assert_eq!(
-            sum("1e20", "-1e-17").as_deref(),
-            Some("99999999999999999999.99999999999999999")
-        );
+        assert_eq!(sum("1e20", "-1e-17").as_deref(), Some("99999999999999999999.99999999999999999"));
         assert_eq!(sum("1e30", "1e-30"), None);
         assert_eq!(sum("1.7e308", "1.7e308"), None);
         assert_eq!(sum("0.5", "-0.50").as_deref(), Some("0"));

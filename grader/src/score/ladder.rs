@@ -146,14 +146,7 @@ impl Ladder {
         optimum: Decimal,
         below: Option<Below>,
     ) -> Result<Ladder, LadderError> {
-        Fields {
-            phi,
-            uninformative,
-            baseline,
-            optimum,
-            below,
-        }
-        .try_into()
+        Fields { phi, uninformative, baseline, optimum, below }.try_into()
     }
 
     /// The place of a score, or of no model.
@@ -163,19 +156,10 @@ impl Ladder {
         let Some(score) = score else {
             return Ok(Sigma::ZERO);
         };
-        let Fields {
-            phi,
-            uninformative,
-            baseline,
-            optimum,
-            ..
-        } = self.0;
+        let Fields { phi, uninformative, baseline, optimum, .. } = self.0;
         let x = score.value();
         if phi == Phi::NegLog && x <= 0.0 {
-            return Err(LadderError::NoLogarithm {
-                point: "value",
-                value: score.to_string(),
-            });
+            return Err(LadderError::NoLogarithm { point: "value", value: score.to_string() });
         }
         let (quality, pivot) = (phi.quality(x), phi.quality(baseline.to_f64()));
         Ok(Sigma::clip(if quality > pivot {
@@ -207,10 +191,7 @@ impl Fields {
         }
         for (point, value) in points {
             if self.phi == Phi::NegLog && value <= Decimal::ZERO {
-                return Err(LadderError::NoLogarithm {
-                    point,
-                    value: value.to_string(),
-                });
+                return Err(LadderError::NoLogarithm { point, value: value.to_string() });
             }
         }
         Ok(())
@@ -243,12 +224,7 @@ impl Fields {
             // In doubles, so that points which are one double are no two rungs.
             let rise = self.phi.quality(better_value.to_f64()) - self.phi.quality(worse_value.to_f64());
             if rise <= 0.0 {
-                return Err(LadderError::Order {
-                    better,
-                    better_value,
-                    worse,
-                    worse_value,
-                });
+                return Err(LadderError::Order { better, better_value, worse, worse_value });
             }
             if !rise.is_finite() {
                 return Err(LadderError::TooFar(better, worse));
@@ -269,10 +245,7 @@ impl TryFrom<Fields> for Ladder {
             Uninformative::Finite(_) => Below::Linear,
             Uninformative::Infinity | Uninformative::NegativeInfinity => Below::Ratio,
         };
-        Ok(Ladder(Fields {
-            below: Some(below),
-            ..fields
-        }))
+        Ok(Ladder(Fields { below: Some(below), ..fields }))
     }
 }
 
@@ -291,9 +264,7 @@ impl FromStr for Ladder {
         const KEYS: [&str; 5] = ["phi", "uninformative", "baseline", "optimum", "below"];
         let mut values = [None; 5];
         for pair in text.split(',') {
-            let (key, value) = pair
-                .split_once('=')
-                .ok_or_else(|| LadderError::NoPair(pair.to_owned()))?;
+            let (key, value) = pair.split_once('=').ok_or_else(|| LadderError::NoPair(pair.to_owned()))?;
             let at = KEYS
                 .iter()
                 .position(|known| *known == key)
@@ -322,19 +293,11 @@ impl FromStr for Ladder {
 }
 
 fn unknown(key: &'static str, value: &str, known: &'static str) -> LadderError {
-    LadderError::UnknownWord {
-        key,
-        value: value.to_owned(),
-        known,
-    }
+    LadderError::UnknownWord { key, value: value.to_owned(), known }
 }
 
 fn decimal(key: &'static str, value: &str) -> Result<Decimal, LadderError> {
-    value.parse().map_err(|source| LadderError::NotDecimal {
-        key,
-        value: value.to_owned(),
-        source,
-    })
+    value.parse().map_err(|source| LadderError::NotDecimal { key, value: value.to_owned(), source })
 }
 
 impl Uninformative {

@@ -178,14 +178,7 @@ impl Metric {
         failed_item: FailedItem,
         items: Vec<String>,
     ) -> Result<Metric, MetricError> {
-        Fields {
-            direction,
-            aggregate,
-            k,
-            failed_item,
-            items,
-        }
-        .try_into()
+        Fields { direction, aggregate, k, failed_item, items }.try_into()
     }
 
     /// Which scores are better.
@@ -211,17 +204,11 @@ impl Metric {
             if !planned.contains(result.id.as_str()) {
                 return Err(TallyError::UnknownItem(result.id.clone()));
             }
-            if found
-                .insert(result.id.as_str(), result.attempts.as_slice())
-                .is_some()
-            {
+            if found.insert(result.id.as_str(), result.attempts.as_slice()).is_some() {
                 return Err(TallyError::TwiceTheSame(result.id.clone()));
             }
         }
-        let mut counts = Counts {
-            planned: self.planned(),
-            ..Counts::default()
-        };
+        let mut counts = Counts { planned: self.planned(), ..Counts::default() };
         let mut sum = Decimal::ZERO;
         for id in &self.fields.items {
             let attempts = found.get(id.as_str()).copied().unwrap_or_default();
@@ -236,10 +223,7 @@ impl Metric {
         }
         counts.missing = counts.planned - counts.reported();
         let void = self.fields.failed_item == FailedItem::Void && counts.ok < counts.planned;
-        let score = (!void).then_some(Score {
-            sum,
-            n: self.denominator,
-        });
+        let score = (!void).then_some(Score { sum, n: self.denominator });
         Ok(Tally { score, counts })
     }
 
@@ -251,9 +235,9 @@ impl Metric {
     /// What an item adds to the sum.
     fn score(&self, attempts: &[Attempt]) -> Option<Decimal> {
         match self.fields.aggregate {
-            Aggregate::Mean | Aggregate::AvgAtK => attempts
-                .iter()
-                .try_fold(Decimal::ZERO, |sum, attempt| sum.checked_add(attempt.score)),
+            Aggregate::Mean | Aggregate::AvgAtK => {
+                attempts.iter().try_fold(Decimal::ZERO, |sum, attempt| sum.checked_add(attempt.score))
+            }
             Aggregate::PassAtK => {
                 let solved = attempts.iter().any(|attempt| attempt.score == Decimal::ONE);
                 Some(if solved { Decimal::ONE } else { Decimal::ZERO })
@@ -265,35 +249,19 @@ impl Metric {
         let planned = self.fields.k;
         let id = || id.to_owned();
         if attempts.len() as u64 > u64::from(planned.get()) {
-            return Err(TallyError::TooManyAttempts {
-                id: id(),
-                found: attempts.len(),
-                planned,
-            });
+            return Err(TallyError::TooManyAttempts { id: id(), found: attempts.len(), planned });
         }
         for (index, Attempt { status, score, .. }) in attempts.iter().enumerate() {
             let (attempt, score) = (index + 1, *score);
             if *status != Status::Ok && score != Decimal::ZERO {
-                return Err(TallyError::FailedWithScore {
-                    id: id(),
-                    attempt,
-                    score,
-                });
+                return Err(TallyError::FailedWithScore { id: id(), attempt, score });
             }
             if self.fields.failed_item == FailedItem::Zero && score.is_negative() {
-                return Err(TallyError::Negative {
-                    id: id(),
-                    attempt,
-                    score,
-                });
+                return Err(TallyError::Negative { id: id(), attempt, score });
             }
             let whole = score == Decimal::ZERO || score == Decimal::ONE;
             if self.fields.aggregate == Aggregate::PassAtK && !whole {
-                return Err(TallyError::HalfSolved {
-                    id: id(),
-                    attempt,
-                    score,
-                });
+                return Err(TallyError::HalfSolved { id: id(), attempt, score });
             }
         }
         Ok(())

@@ -24,9 +24,7 @@ impl Sigma {
     pub(super) fn clip(value: f64) -> Sigma {
         let text = format!("{:.6}", value.clamp(0.0, 1.0));
         Sigma(
-            text.bytes()
-                .filter(u8::is_ascii_digit)
-                .fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')),
+            text.bytes().filter(u8::is_ascii_digit).fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')),
         )
     }
 
@@ -52,9 +50,7 @@ impl FromStr for Sigma {
             .and_then(|(whole, fraction)| format!("{whole}{fraction}").parse().ok())
             .map(Sigma);
         // A sign is no digit, though `parse` takes one.
-        millionths
-            .filter(|sigma| *sigma <= Sigma::ONE && sigma.to_string() == text)
-            .ok_or(SigmaError)
+        millionths.filter(|sigma| *sigma <= Sigma::ONE && sigma.to_string() == text).ok_or(SigmaError)
     }
 }
 
@@ -66,9 +62,7 @@ impl Serialize for Sigma {
 
 impl<'de> Deserialize<'de> for Sigma {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Sigma, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

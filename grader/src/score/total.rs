@@ -41,10 +41,7 @@ impl Score {
         if self.n == other.n {
             Ok(self.sum.cmp(&other.sum))
         } else {
-            Err(UnequalDenominators {
-                left: self.n,
-                right: other.n,
-            })
+            Err(UnequalDenominators { left: self.n, right: other.n })
         }
     }
 }
@@ -52,10 +49,7 @@ impl Score {
 /// A whole-set metric is its own single item.
 impl From<Decimal> for Score {
     fn from(sum: Decimal) -> Score {
-        Score {
-            sum,
-            n: NonZeroU64::MIN,
-        }
+        Score { sum, n: NonZeroU64::MIN }
     }
 }
 

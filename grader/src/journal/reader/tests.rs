@@ -7,36 +7,16 @@ use super::*;
 use crate::score::{Counts, Score};
 
 fn genesis() -> Genesis {
-    Genesis {
-        run_id: "soup-1".into(),
-        run: Digest::of(b"run"),
-    }
+    Genesis { run_id: "soup-1".into(), run: Digest::of(b"run") }
 }
 
 fn events() -> Vec<Event> {
     let digest = Digest::of(b"candidate");
-    let counts = Counts {
-        planned: 512,
-        ok: 87,
-        wrong: 420,
-        timeout: 5,
-        ..Counts::default()
-    };
-    let score = Score {
-        sum: 87u64.into(),
-        n: 512.try_into().unwrap(),
-    };
+    let counts = Counts { planned: 512, ok: 87, wrong: 420, timeout: 5, ..Counts::default() };
+    let score = Score { sum: 87u64.into(), n: 512.try_into().unwrap() };
     vec![
-        Event::RunCreated {
-            run_id: "soup-1".into(),
-            run: digest,
-        },
-        Event::PhaseStarted {
-            phase: 0,
-            name: "explore".into(),
-            spec: digest,
-            deadline_ns: Some(u64::MAX),
-        },
+        Event::RunCreated { run_id: "soup-1".into(), run: digest },
+        Event::PhaseStarted { phase: 0, name: "explore".into(), spec: digest, deadline_ns: Some(u64::MAX) },
         Event::CandidateSealed {
             candidate: digest,
             kind: CandidateKind::Patch,
@@ -44,44 +24,23 @@ fn events() -> Vec<Event> {
             files: 3,
             bytes: 0,
         },
-        Event::ValidationRequested {
-            ticket: 1,
-            candidate: digest,
-        },
-        Event::ValidationResult {
-            ticket: 1,
-            phase: 1,
-            score: Some(score),
-            counts,
-            verdict: digest,
-        },
-        Event::NoCandidate {
-            reason: "\"gave up\"\n\u{1b}[2J é\u{2028}".into(),
-        },
+        Event::ValidationRequested { ticket: 1, candidate: digest },
+        Event::ValidationResult { ticket: 1, phase: 1, score: Some(score), counts, verdict: digest },
+        Event::NoCandidate { reason: "\"gave up\"\n\u{1b}[2J é\u{2028}".into() },
         Event::Resumed {},
-        Event::Closed {
-            outcome: Outcome::NoCandidate,
-        },
+        Event::Closed { outcome: Outcome::NoCandidate },
     ]
 }
 
 fn lines(events: Vec<Event>) -> Vec<Vec<u8>> {
     let mut head = genesis().head().unwrap();
     let mut next = |(event, boot_ns)| {
-        let moment = Moment {
-            boot_id: "b1".into(),
-            boot_ns,
-            wall_ms: 1_700_000_000_000,
-        };
+        let moment = Moment { boot_id: "b1".into(), boot_ns, wall_ms: 1_700_000_000_000 };
         let line = head.next(moment, event).line().unwrap();
         head = head.after(&line);
         line
     };
-    events
-        .into_iter()
-        .zip((0..).step_by(1000))
-        .map(&mut next)
-        .collect()
+    events.into_iter().zip((0..).step_by(1000)).map(&mut next).collect()
 }
 
 fn check_all(bytes: &[u8]) -> Result<Contents, Damage> {
@@ -105,14 +64,7 @@ fn check_against(bytes: &[u8], head: Head) -> Result<(), Damage> {
 fn what_was_written_is_read() {
     let lines = lines(events());
     let contents = check_all(&lines.concat()).unwrap();
-    assert_eq!(
-        contents
-            .records
-            .into_iter()
-            .map(|record| record.event)
-            .collect::<Vec<_>>(),
-        events()
-    );
+    assert_eq!(contents.records.into_iter().map(|record| record.event).collect::<Vec<_>>(), events());
     assert_eq!(contents.head.lines, 8);
     assert_eq!(contents.head.bytes, lines.concat().len() as u64);
     assert_eq!(contents.head.digest, Digest::of(lines.last().unwrap()));
@@ -133,10 +85,7 @@ fn every_flipped_bit_is_found_where_it_is_or_by_the_next_line() {
                 let damage = check_against(&bad, head).expect_err("found");
                 // An escape such as \u001b is one character, and its place is that of the backslash.
                 assert!(damage.offset + 5 >= at as u64, "byte {at} bit {bit}: {damage}");
-                assert!(
-                    damage.line == number || damage.line == number + 1,
-                    "byte {at} bit {bit}: {damage}"
-                );
+                assert!(damage.line == number || damage.line == number + 1, "byte {at} bit {bit}: {damage}");
             }
         }
         start += line.len();
@@ -154,11 +103,7 @@ fn a_dropped_line_is_found_at_the_next_lines_link() {
         assert_eq!(damage.line, dropped as u64 + 1, "{damage}");
         if dropped + 1 < all.len() {
             let next = &all[dropped + 1];
-            let link = next
-                .windows(15)
-                .position(|window| window == b"\"prev\":\"sha256:")
-                .unwrap()
-                + 15;
+            let link = next.windows(15).position(|window| window == b"\"prev\":\"sha256:").unwrap() + 15;
             let in_line = usize::try_from(damage.offset).unwrap() - all[..dropped].concat().len();
             // Equal digits at the beginning of two digests may push it on.
             assert!((link..link + 4).contains(&in_line), "{damage}");
@@ -201,10 +146,7 @@ fn a_rewritten_tail_is_found_by_the_head() {
 #[test]
 fn another_runs_journal_is_refused() {
     let bytes = lines(events()).concat();
-    let other = Genesis {
-        run_id: "soup-2".into(),
-        ..genesis()
-    };
+    let other = Genesis { run_id: "soup-2".into(), ..genesis() };
     let Err(JournalError::Damaged { damage, .. }) = read(&bytes[..], &other, Path::new("j")) else {
         panic!()
     };
@@ -216,30 +158,12 @@ fn another_runs_journal_is_refused() {
 fn lines_that_are_no_records_are_refused() {
     let line = String::from_utf8(lines(events())[0].clone()).unwrap();
     for (bad, kind) in [
-        (
-            line.replace("\"seq\":0", "\"seq\":0,\"seq\":0"),
-            "duplicate field `seq`",
-        ),
-        (
-            line.replace("\"seq\":0", "\"seq\":0,\"sequel\":0"),
-            "unknown field `sequel`",
-        ),
-        (
-            line.replace("\"type\"", "\"note\":1,\"type\""),
-            "unknown field `note`",
-        ),
-        (
-            line.replace("\"type\"", "\"run_id\":\"soup-1\",\"type\""),
-            "duplicate field `run_id`",
-        ),
-        (
-            line.replace("run_created", "run_invented"),
-            "unknown variant `run_invented`",
-        ),
-        (
-            line.replace("\"run_id\":\"soup-1\",", ""),
-            "missing field `run_id`",
-        ),
+        (line.replace("\"seq\":0", "\"seq\":0,\"seq\":0"), "duplicate field `seq`"),
+        (line.replace("\"seq\":0", "\"seq\":0,\"sequel\":0"), "unknown field `sequel`"),
+        (line.replace("\"type\"", "\"note\":1,\"type\""), "unknown field `note`"),
+        (line.replace("\"type\"", "\"run_id\":\"soup-1\",\"type\""), "duplicate field `run_id`"),
+        (line.replace("run_created", "run_invented"), "unknown variant `run_invented`"),
+        (line.replace("\"run_id\":\"soup-1\",", ""), "missing field `run_id`"),
         (line.replace("\"seq\":0", "\"seq\":0.0"), "floating point"),
         (line.replace("\"seq\":0", "\"seq\":-1"), "-1"),
         (line.replace("\"seq\":0", "\"seq\":NaN"), "expected value"),
@@ -248,10 +172,7 @@ fn lines_that_are_no_records_are_refused() {
         (line.replace("soup", "s\\u006fup"), "not canonical JSON"),
         (line.replace('\n', "\r\n"), "not canonical JSON"),
         (line.replace('\n', " {}\n"), "trailing characters"),
-        (
-            line.replace("\"seq\":0", "\"seq\":1"),
-            "it is number 1, but number 0 comes here",
-        ),
+        (line.replace("\"seq\":0", "\"seq\":1"), "it is number 1, but number 0 comes here"),
         ("\n".into(), "EOF"),
         ("null\n".into(), "invalid type: null"),
         (format!("{}\n", "[".repeat(200)), "invalid type"),
@@ -269,11 +190,7 @@ fn time_that_runs_backwards_is_refused() {
     let mut head = genesis().head().unwrap();
     let mut bytes = Vec::new();
     for (boot_id, boot_ns) in [("b1", 50), ("b1", 50), ("b2", 3), ("b2", 2)] {
-        let moment = Moment {
-            boot_id: boot_id.into(),
-            boot_ns,
-            wall_ms: 0,
-        };
+        let moment = Moment { boot_id: boot_id.into(), boot_ns, wall_ms: 0 };
         let line = head.next(moment, Event::Resumed {}).line().unwrap();
         head = head.after(&line);
         bytes.extend(line);
@@ -290,20 +207,11 @@ fn a_cut_is_torn_only_in_the_last_line() {
     let last = bytes.len() - lines.last().unwrap().len();
     for cut in last + 1..bytes.len() {
         let contents = check_all(&bytes[..cut]).unwrap();
-        assert_eq!(
-            (contents.head.bytes, contents.torn),
-            (last as u64, Some((cut - last) as u64))
-        );
+        assert_eq!((contents.head.bytes, contents.torn), (last as u64, Some((cut - last) as u64)));
     }
-    for junk in [
-        &b"\0"[..],
-        b"\0\0\0\0",
-        b"x",
-        b"{\"boot_id\":7",
-        b"{\"oops\"",
-        b"{\"boot_id\":\"a\x00",
-        b"\xff",
-    ] {
+    for junk in
+        [&b"\0"[..], b"\0\0\0\0", b"x", b"{\"boot_id\":7", b"{\"oops\"", b"{\"boot_id\":\"a\x00", b"\xff"]
+    {
         let damage = check_all(&[&bytes, junk].concat()).expect_err("no beginning of a line");
         assert_eq!(damage.line, 9, "{damage}");
     }
@@ -323,14 +231,7 @@ fn python_verifies_a_journal_too() {
     let python = |journal: &[u8]| {
         std::fs::write(at("journal"), journal).unwrap();
         Command::new("python3")
-            .args([
-                "-I",
-                "-c",
-                &crate::formats_program("journal.py"),
-                "soup-1",
-                "run.json",
-                "journal",
-            ])
+            .args(["-I", "-c", &crate::formats_program("journal.py"), "soup-1", "run.json", "journal"])
             .current_dir(folder.path())
             .output()
     };
@@ -339,10 +240,7 @@ fn python_verifies_a_journal_too() {
         return;
     };
     let head = check_all(&lines.concat()).unwrap().head;
-    assert_eq!(
-        String::from_utf8(output.stdout).unwrap(),
-        format!("{} {}\n", head.lines, head.digest)
-    );
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{} {}\n", head.lines, head.digest));
     let bad = [&lines[..2], &lines[3..]].concat().concat();
     assert!(!python(&bad).unwrap().status.success());
 }

@@ -3,23 +3,14 @@ use proptest::prelude::*;
 use super::*;
 
 /// A task, its ladder, and scores with their places.
-type Task = (
-    &'static str,
-    &'static str,
-    &'static [(&'static str, &'static str)],
-);
+type Task = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 /// The ladders of AI4AI-Bench (arXiv 2608.20318, table 2), worked out by hand from the formulas of section 2.5.
 const TASKS: [Task; 10] = [
     (
         "openr1_code_livecodebench",
         "phi=identity,uninformative=0,baseline=0.127,optimum=1",
-        &[
-            ("0.0635", "0.050000"),
-            ("0.5635", "0.550000"),
-            ("1.5", "1.000000"),
-            ("-0.5", "0.000000"),
-        ],
+        &[("0.0635", "0.050000"), ("0.5635", "0.550000"), ("1.5", "1.000000"), ("-0.5", "0.000000")],
     ),
     (
         "ragen_sokoban_grpo",
@@ -97,9 +88,7 @@ fn ladder(text: &str) -> Ladder {
 }
 
 fn point(text: &str, key: &str) -> String {
-    let value = text
-        .split(',')
-        .find_map(|pair| pair.strip_prefix(&format!("{key}=")));
+    let value = text.split(',').find_map(|pair| pair.strip_prefix(&format!("{key}=")));
     value.unwrap().to_owned()
 }
 
@@ -107,22 +96,10 @@ fn point(text: &str, key: &str) -> String {
 fn the_ten_tasks_have_their_pivots() {
     for (task, text, _) in TASKS {
         let ladder = ladder(text);
-        assert_eq!(
-            place(&ladder, &point(text, "baseline")).unwrap(),
-            "0.100000",
-            "{task}"
-        );
-        assert_eq!(
-            place(&ladder, &point(text, "optimum")).unwrap(),
-            "1.000000",
-            "{task}"
-        );
+        assert_eq!(place(&ladder, &point(text, "baseline")).unwrap(), "0.100000", "{task}");
+        assert_eq!(place(&ladder, &point(text, "optimum")).unwrap(), "1.000000", "{task}");
         let uninformative = point(text, "uninformative");
-        let worst = if uninformative == "inf" {
-            "1e300"
-        } else {
-            &uninformative
-        };
+        let worst = if uninformative == "inf" { "1e300" } else { &uninformative };
         assert_eq!(place(&ladder, worst).unwrap(), "0.000000", "{task}");
         assert_eq!(ladder.sigma(None).unwrap(), Sigma::ZERO, "{task}");
     }
@@ -140,10 +117,7 @@ fn the_ten_tasks_place_scores() {
 #[test]
 fn counts_are_placed_as_the_fraction_that_they_are() {
     let sokoban = ladder(TASKS[1].1);
-    let score = Score {
-        sum: 87u64.into(),
-        n: 512.try_into().unwrap(),
-    };
+    let score = Score { sum: 87u64.into(), n: 512.try_into().unwrap() };
     // 87/512 is 0.169921875, a little below the rounded baseline.
     assert_eq!(sokoban.sigma(Some(score)).unwrap().to_string(), "0.099954");
 }
@@ -151,13 +125,9 @@ fn counts_are_placed_as_the_fraction_that_they_are() {
 #[test]
 fn finite_losses_fall_linearly() {
     let loss = ladder("phi=negate,uninformative=10,baseline=4,optimum=1");
-    for (value, sigma) in [
-        ("10", "0.000000"),
-        ("7", "0.050000"),
-        ("4", "0.100000"),
-        ("2.5", "0.550000"),
-        ("11", "0.000000"),
-    ] {
+    for (value, sigma) in
+        [("10", "0.000000"), ("7", "0.050000"), ("4", "0.100000"), ("2.5", "0.550000"), ("11", "0.000000")]
+    {
         assert_eq!(place(&loss, value).unwrap(), sigma, "{value}");
     }
     // Halfway in the logarithm: √(100·10) and √(10·1).
@@ -170,10 +140,7 @@ fn finite_losses_fall_linearly() {
 #[test]
 fn a_ratio_is_what_an_infinite_point_means() {
     let named = ladder("phi=negate,uninformative=inf,baseline=65.8,optimum=0,below=ratio");
-    assert_eq!(
-        ladder("phi=negate,uninformative=inf,baseline=65.8,optimum=0"),
-        named
-    );
+    assert_eq!(ladder("phi=negate,uninformative=inf,baseline=65.8,optimum=0"), named);
 }
 
 #[test]
@@ -183,74 +150,29 @@ fn contradictions_are_refused() {
             "phi=identity,uninformative=0.2,baseline=0.2,optimum=1",
             "baseline (0.2) is not better than the uninformative",
         ),
-        (
-            "phi=identity,uninformative=0.3,baseline=0.2,optimum=1",
-            "baseline (0.2) is not better",
-        ),
+        ("phi=identity,uninformative=0.3,baseline=0.2,optimum=1", "baseline (0.2) is not better"),
         (
             "phi=identity,uninformative=0,baseline=0.2,optimum=0.2",
             "optimum (0.2) is not better than the baseline",
         ),
-        (
-            "phi=identity,uninformative=0,baseline=0.2,optimum=0.20000000000000000001",
-            "optimum",
-        ),
-        (
-            "phi=negate,uninformative=0,baseline=0.2,optimum=1",
-            "is not better",
-        ),
-        (
-            "phi=negate,uninformative=9,baseline=4,optimum=5",
-            "optimum (5) is not better",
-        ),
-        (
-            "phi=negate,uninformative=inf,baseline=4,optimum=5",
-            "optimum (5) is not better",
-        ),
-        (
-            "phi=neg-log,uninformative=inf,baseline=4,optimum=0",
-            "`optimum` is 0, which has no logarithm",
-        ),
-        (
-            "phi=neg-log,uninformative=inf,baseline=-4,optimum=1",
-            "`baseline` is -4, which has no logarithm",
-        ),
-        (
-            "phi=neg-log,uninformative=0,baseline=4,optimum=1",
-            "`uninformative` is 0, which has no logarithm",
-        ),
-        (
-            "phi=neg-log,uninformative=-inf,baseline=4,optimum=1",
-            "better than any score",
-        ),
-        (
-            "phi=negate,uninformative=-inf,baseline=4,optimum=1",
-            "better than any score",
-        ),
-        (
-            "phi=identity,uninformative=inf,baseline=0,optimum=1",
-            "better than any score",
-        ),
-        (
-            "phi=identity,uninformative=-inf,baseline=0,optimum=1",
-            "is for losses",
-        ),
-        (
-            "phi=negate,uninformative=inf,baseline=4,optimum=1,below=linear",
-            "write below=ratio",
-        ),
+        ("phi=identity,uninformative=0,baseline=0.2,optimum=0.20000000000000000001", "optimum"),
+        ("phi=negate,uninformative=0,baseline=0.2,optimum=1", "is not better"),
+        ("phi=negate,uninformative=9,baseline=4,optimum=5", "optimum (5) is not better"),
+        ("phi=negate,uninformative=inf,baseline=4,optimum=5", "optimum (5) is not better"),
+        ("phi=neg-log,uninformative=inf,baseline=4,optimum=0", "`optimum` is 0, which has no logarithm"),
+        ("phi=neg-log,uninformative=inf,baseline=-4,optimum=1", "`baseline` is -4, which has no logarithm"),
+        ("phi=neg-log,uninformative=0,baseline=4,optimum=1", "`uninformative` is 0, which has no logarithm"),
+        ("phi=neg-log,uninformative=-inf,baseline=4,optimum=1", "better than any score"),
+        ("phi=negate,uninformative=-inf,baseline=4,optimum=1", "better than any score"),
+        ("phi=identity,uninformative=inf,baseline=0,optimum=1", "better than any score"),
+        ("phi=identity,uninformative=-inf,baseline=0,optimum=1", "is for losses"),
+        ("phi=negate,uninformative=inf,baseline=4,optimum=1,below=linear", "write below=ratio"),
         (
             "phi=negate,uninformative=9,baseline=4,optimum=1,below=ratio",
             "infinite uninformative point, not 9",
         ),
-        (
-            "phi=negate,uninformative=inf,baseline=0,optimum=-1",
-            "baseline above 0",
-        ),
-        (
-            "phi=identity,uninformative=-1e308,baseline=1e308,optimum=1.5e308",
-            "too far apart",
-        ),
+        ("phi=negate,uninformative=inf,baseline=0,optimum=-1", "baseline above 0"),
+        ("phi=identity,uninformative=-1e308,baseline=1e308,optimum=1.5e308", "too far apart"),
     ] {
         let error = text.parse::<Ladder>().unwrap_err().to_string();
         assert!(error.contains(message), "{text}: {error}");
@@ -269,15 +191,9 @@ fn what_is_no_ladder_is_refused() {
         (format!("{full},floor=3"), "no `floor`"),
         (full.replace("identity", "log"), "`log` is not a value of `phi`"),
         (format!("{full},below=cubic"), "`cubic` is not a value of `below`"),
-        (
-            full.replace("0.2", "inf"),
-            "`baseline` is `inf`, not a finite decimal",
-        ),
+        (full.replace("0.2", "inf"), "`baseline` is `inf`, not a finite decimal"),
         (full.replace("=1", "=nan"), "`optimum` is `nan`"),
-        (
-            full.replace("uninformative=0", "uninformative=Infinity"),
-            "`uninformative` is `Infinity`",
-        ),
+        (full.replace("uninformative=0", "uninformative=Infinity"), "`uninformative` is `Infinity`"),
         (full.replace("0.2", " 0.2"), "unexpected ` `"),
         (full.replace(",b", ", b"), "no ` baseline`"),
     ] {
@@ -291,10 +207,7 @@ fn a_perplexity_of_zero_has_no_place() {
     let owl = ladder(TASKS[9].1);
     for value in ["0", "-3"] {
         assert!(
-            matches!(
-                place(&owl, value),
-                Err(LadderError::NoLogarithm { point: "value", .. })
-            ),
+            matches!(place(&owl, value), Err(LadderError::NoLogarithm { point: "value", .. })),
             "{value}"
         );
     }
@@ -304,10 +217,7 @@ fn a_perplexity_of_zero_has_no_place() {
 fn a_ladder_is_checked_when_it_is_read() {
     for (_, text, _) in TASKS {
         let mut json = serde_json::to_value(ladder(text)).unwrap();
-        assert_eq!(
-            serde_json::from_value::<Ladder>(json.clone()).unwrap(),
-            ladder(text)
-        );
+        assert_eq!(serde_json::from_value::<Ladder>(json.clone()).unwrap(), ladder(text));
         json["optimum"] = json["baseline"].clone();
         assert!(serde_json::from_value::<Ladder>(json).is_err());
     }

@@ -6,34 +6,16 @@ use super::*;
 
 fn metric(aggregate: Aggregate, k: u32, items: usize) -> Metric {
     let items = (0..items).map(|item| item.to_string()).collect();
-    Metric::new(
-        Direction::Max,
-        aggregate,
-        NonZeroU32::new(k).unwrap(),
-        FailedItem::Zero,
-        items,
-    )
-    .unwrap()
+    Metric::new(Direction::Max, aggregate, NonZeroU32::new(k).unwrap(), FailedItem::Zero, items).unwrap()
 }
 
 fn loss(items: usize) -> Metric {
     let items = (0..items).map(|item| item.to_string()).collect();
-    Metric::new(
-        Direction::Min,
-        Aggregate::Mean,
-        NonZeroU32::MIN,
-        FailedItem::Void,
-        items,
-    )
-    .unwrap()
+    Metric::new(Direction::Min, Aggregate::Mean, NonZeroU32::MIN, FailedItem::Void, items).unwrap()
 }
 
 fn attempt(status: Status, score: &str) -> Attempt {
-    Attempt {
-        status,
-        score: score.parse().unwrap(),
-        wall_ms: 5,
-    }
+    Attempt { status, score: score.parse().unwrap(), wall_ms: 5 }
 }
 
 fn right() -> Attempt {
@@ -45,10 +27,7 @@ fn wrong() -> Attempt {
 }
 
 fn result(id: usize, attempts: &[Attempt]) -> ItemResult {
-    ItemResult {
-        id: id.to_string(),
-        attempts: attempts.to_vec(),
-    }
+    ItemResult { id: id.to_string(), attempts: attempts.to_vec() }
 }
 
 fn score(tally: Tally) -> String {
@@ -61,35 +40,16 @@ fn the_planned_number_is_the_denominator() {
     let results: Vec<_> = (0..184).map(|id| result(id, &[right()])).collect();
     let tally = metric.tally(&results).unwrap();
     assert_eq!(score(tally), "184/350");
-    assert_eq!(
-        tally.counts,
-        Counts {
-            planned: 350,
-            ok: 184,
-            missing: 166,
-            ..Counts::default()
-        }
-    );
+    assert_eq!(tally.counts, Counts { planned: 350, ok: 184, missing: 166, ..Counts::default() });
     assert_eq!((tally.counts.graded(), tally.counts.errored()), (184, 166));
 }
 
 /// tau2-bench issue 493 and AgentBench issue 234: errors that leave the denominator inflate the score.
 #[test]
 fn failures_count_zero_and_stay() {
-    let failures = [
-        Status::Timeout,
-        Status::ExecFailure,
-        Status::GateFailed,
-        Status::Infra,
-        Status::Wrong,
-    ];
+    let failures = [Status::Timeout, Status::ExecFailure, Status::GateFailed, Status::Infra, Status::Wrong];
     let mut results = vec![result(0, &[right()]), result(1, &[])];
-    results.extend(
-        failures
-            .iter()
-            .enumerate()
-            .map(|(at, status)| result(at + 2, &[attempt(*status, "0")])),
-    );
+    results.extend(failures.iter().enumerate().map(|(at, status)| result(at + 2, &[attempt(*status, "0")])));
     let tally = metric(Aggregate::Mean, 1, 8).tally(&results).unwrap();
     assert_eq!(score(tally), "1/8");
     let each = Counts {
@@ -123,12 +83,8 @@ fn pass_at_k_is_solved_by_any_attempt() {
 #[test]
 fn avg_at_k_divides_by_all_planned_attempts() {
     let metric = metric(Aggregate::AvgAtK, 4, 30);
-    let tally = metric
-        .tally(&[
-            result(0, &[right(), right(), wrong(), right()]),
-            result(7, &[right()]),
-        ])
-        .unwrap();
+    let tally =
+        metric.tally(&[result(0, &[right(), right(), wrong(), right()]), result(7, &[right()])]).unwrap();
     assert_eq!(score(tally), "4/120");
     assert_eq!(tally.counts.missing, 120 - 5);
 }
@@ -137,26 +93,15 @@ fn avg_at_k_divides_by_all_planned_attempts() {
 fn decimals_are_added_exactly() {
     let tenth = attempt(Status::Ok, "0.1");
     let results: Vec<_> = (0..10).map(|id| result(id, &[tenth])).collect();
-    assert_eq!(
-        score(metric(Aggregate::Mean, 1, 10).tally(&results).unwrap()),
-        "1/10"
-    );
-    let far = [
-        result(0, &[attempt(Status::Ok, "1e30")]),
-        result(1, &[attempt(Status::Ok, "1e-30")]),
-    ];
-    assert_eq!(
-        metric(Aggregate::Mean, 1, 2).tally(&far),
-        Err(TallyError::Inexact("1".into()))
-    );
+    assert_eq!(score(metric(Aggregate::Mean, 1, 10).tally(&results).unwrap()), "1/10");
+    let far = [result(0, &[attempt(Status::Ok, "1e30")]), result(1, &[attempt(Status::Ok, "1e-30")])];
+    assert_eq!(metric(Aggregate::Mean, 1, 2).tally(&far), Err(TallyError::Inexact("1".into())));
 }
 
 #[test]
 fn a_loss_with_a_failed_item_is_void() {
     let half = attempt(Status::Ok, "0.5");
-    let both = loss(2)
-        .tally(&[result(1, &[half]), result(0, &[attempt(Status::Ok, "-0.25")])])
-        .unwrap();
+    let both = loss(2).tally(&[result(1, &[half]), result(0, &[attempt(Status::Ok, "-0.25")])]).unwrap();
     assert_eq!(score(both), "0.25/2");
     for bad in [
         vec![],
@@ -173,26 +118,14 @@ fn a_loss_with_a_failed_item_is_void() {
 fn results_that_were_not_planned_are_refused() {
     let mean = metric(Aggregate::Mean, 1, 2);
     let tally = |results: &[ItemResult]| mean.tally(results).unwrap_err();
-    assert_eq!(
-        tally(&[result(2, &[right()])]),
-        TallyError::UnknownItem("2".into())
-    );
-    assert_eq!(
-        tally(&[result(1, &[right()]), result(1, &[])]),
-        TallyError::TwiceTheSame("1".into())
-    );
-    assert!(matches!(
-        tally(&[result(1, &[wrong(), right()])]),
-        TallyError::TooManyAttempts { found: 2, .. }
-    ));
+    assert_eq!(tally(&[result(2, &[right()])]), TallyError::UnknownItem("2".into()));
+    assert_eq!(tally(&[result(1, &[right()]), result(1, &[])]), TallyError::TwiceTheSame("1".into()));
+    assert!(matches!(tally(&[result(1, &[wrong(), right()])]), TallyError::TooManyAttempts { found: 2, .. }));
     assert!(matches!(
         tally(&[result(1, &[attempt(Status::Timeout, "1")])]),
         TallyError::FailedWithScore { attempt: 1, .. }
     ));
-    assert!(matches!(
-        tally(&[result(1, &[attempt(Status::Ok, "-0.1")])]),
-        TallyError::Negative { .. }
-    ));
+    assert!(matches!(tally(&[result(1, &[attempt(Status::Ok, "-0.1")])]), TallyError::Negative { .. }));
     let pass = metric(Aggregate::PassAtK, 2, 1);
     let half = pass.tally(&[result(0, &[right(), attempt(Status::Ok, "0.5")])]);
     assert!(matches!(half, Err(TallyError::HalfSolved { attempt: 2, .. })));
@@ -204,22 +137,8 @@ fn metrics_that_mean_nothing_are_refused() {
     let items = || vec!["a".to_owned(), "b".to_owned()];
     for (direction, aggregate, k, failed, items, error) in [
         (D::Max, A::Mean, 1, F::Zero, vec![], E::NoItems),
-        (
-            D::Max,
-            A::Mean,
-            1,
-            F::Zero,
-            vec!["a".into(), "a".into()],
-            E::TwiceTheSame("a".into()),
-        ),
-        (
-            D::Max,
-            A::Mean,
-            2,
-            F::Zero,
-            items(),
-            E::MeanOfSeveral(2.try_into().unwrap()),
-        ),
+        (D::Max, A::Mean, 1, F::Zero, vec!["a".into(), "a".into()], E::TwiceTheSame("a".into())),
+        (D::Max, A::Mean, 2, F::Zero, items(), E::MeanOfSeveral(2.try_into().unwrap())),
         (D::Min, A::PassAtK, 2, F::Void, items(), E::PassIsMax),
         (D::Min, A::Mean, 1, F::Zero, items(), E::ZeroIsBest),
     ] {
@@ -232,15 +151,10 @@ fn metrics_that_mean_nothing_are_refused() {
 #[test]
 fn a_metric_is_checked_when_it_is_read() {
     let text = serde_json::to_string(&metric(Aggregate::PassAtK, 3, 2)).unwrap();
-    assert_eq!(
-        serde_json::from_str::<Metric>(&text).unwrap(),
-        metric(Aggregate::PassAtK, 3, 2)
-    );
-    for bad in [
-        text.replace("\"0\"", "\"1\""),
-        text.replace("\"k\":3", "\"k\":0"),
-        text.replace("\"k\"", "\"j\""),
-    ] {
+    assert_eq!(serde_json::from_str::<Metric>(&text).unwrap(), metric(Aggregate::PassAtK, 3, 2));
+    for bad in
+        [text.replace("\"0\"", "\"1\""), text.replace("\"k\":3", "\"k\":0"), text.replace("\"k\"", "\"j\"")]
+    {
         assert!(serde_json::from_str::<Metric>(&bad).is_err(), "{bad}");
     }
 }

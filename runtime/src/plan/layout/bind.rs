@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Compiler, one};
-use crate::host::{FileKind, SourceFacts};
+use crate::host::{FileKind, SourceFacts, WalkError};
 use crate::ids::IdMaps;
 use crate::plan::step::Idmap;
 use crate::plan::{MountFlags, MountId, PlanError, relative};
@@ -72,18 +72,11 @@ impl Compiler<'_> {
         let facts = facts.ok_or_else(|| {
             source_error(clause, path, "was not looked at; the host facts are of another spec")
         })?;
+        if let Some(link) = &facts.link {
+            return Err(source_error(clause, path, WalkError::Link(link.clone()).to_string()));
+        }
         if facts.kind.is_none() {
             unreachable_source(clause, path, facts)?;
-        }
-        if let Some(link) = &facts.foreign_link {
-            return Err(source_error(
-                clause,
-                path,
-                format!(
-                    "leads through the link {}, which belongs to neither root nor you; name the real path",
-                    link.display()
-                ),
-            ));
         }
         Ok(facts)
     }

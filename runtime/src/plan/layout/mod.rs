@@ -15,7 +15,7 @@ use self::overlay::whole_range;
 use super::identity::Identity;
 use super::options::Options;
 use super::{Action, Entry, ExpectedMount, MountFlags, MountId, Owner, PlanError, Step, step};
-use crate::host::{FileKind, HostFacts};
+use crate::host::{FileKind, HostFacts, SourceFacts};
 use crate::ids::IdMapping;
 use crate::plan::step::Idmap;
 use crate::spec::{Node, RootKind, Spec, Writable};
@@ -191,8 +191,8 @@ impl Compiler<'_> {
                     .source()
                     .as_ref()
                     .ok_or(PlanError::Missing { clause: "mount", what: "source for a bind mount" })?;
-                if options.optional && self.facts.sources.get(source).is_none_or(|facts| facts.kind.is_none())
-                {
+                let absent = |facts: &SourceFacts| facts.kind.is_none() && facts.link.is_none();
+                if options.optional && self.facts.sources.get(source).is_none_or(absent) {
                     return Ok(());
                 }
                 let (id, kind) = self.bind(&clause, source, options.flags)?;

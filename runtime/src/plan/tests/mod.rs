@@ -120,7 +120,7 @@ fn directory((uid, gid): (u32, u32)) -> SourceFacts {
         gid,
         resolved: "/usr".into(),
         private: false,
-        foreign_link: None,
+        link: None,
     }
 }
 

@@ -79,12 +79,16 @@ fn sources_that_reach_the_host_are_refused() {
 
 /// Whoever may write where the link is would choose what is mounted.
 #[test]
-fn a_source_behind_somebody_elses_link_is_refused() {
-    let link = SourceFacts { foreign_link: Some("/home/mallory/link".into()), ..directory((501, 20)) };
-    assert!(
-        refusal(&at("/data"), &having(root(), "/srv", link))
-            .contains("leads through the link /home/mallory/link")
-    );
+fn a_source_behind_a_link_is_refused() {
+    let link = SourceFacts { link: Some("/work/link".into()), kind: None, ..directory((501, 20)) };
+    let facts = having(root(), "/srv", link);
+    for options in [&["ro"][..], &["rw"], &["ro", "optional"]] {
+        assert!(
+            refusal(&with_mounts([bind("/srv", "/data", options)]), &facts)
+                .ends_with("source /srv: leads through the link /work/link; name the real path"),
+            "{options:?}"
+        );
+    }
 }
 
 #[test]
