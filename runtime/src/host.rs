@@ -63,7 +63,8 @@ pub struct SourceFacts {
     pub resolved: PathBuf,
     /// A link on the way that a payload may have planted (see [`WalkError::Link`]); nothing else is known then.
     pub link: Option<PathBuf>,
-    /// Somewhere at or above it stands a directory that only its owner can enter.
+    /// Somewhere above it stands a directory that only root can enter. The path itself does not count: whoever
+    /// is its owner inside can change its mode.
     pub private: bool,
 }
 
@@ -175,7 +176,7 @@ impl SourceFacts {
             error: None,
             uid: walk.metadata.uid(),
             gid: walk.metadata.gid(),
-            private: walk.private.contains(&true),
+            private: walk.private.split_last().is_some_and(|(_, above)| above.contains(&true)),
             link: None,
             resolved: walk.resolved,
         }
@@ -199,7 +200,7 @@ pub(crate) struct Walk {
     /// The path without links.
     pub(crate) resolved: PathBuf,
     metadata: fs::Metadata,
-    /// For each component of `resolved`: it is a directory that only its owner can enter.
+    /// For each component of `resolved`: it is a directory that only root can enter.
     private: Vec<bool>,
 }
 
@@ -245,7 +246,8 @@ impl Walk {
                 walk.resolved.pop();
                 walk.metadata = fs::symlink_metadata(&walk.resolved)?;
             } else {
-                walk.private.push(walk.metadata.is_dir() && walk.metadata.mode() & 0o011 == 0);
+                let closed = walk.metadata.uid() == 0 && walk.metadata.mode() & 0o011 == 0;
+                walk.private.push(walk.metadata.is_dir() && closed);
             }
         }
         Ok(walk)
@@ -340,7 +342,7 @@ fn file_kind(kind: fs::FileType) -> Option<FileKind> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
     use super::*;
 
@@ -404,13 +406,21 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_private_below_one_that_only_its_owner_enters() {
+    fn a_directory_is_private_below_one_that_only_root_enters() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        fs::create_dir_all(path("open/inner")).unwrap();
+        let private = |name: &str| SourceFacts::read(&path(name)).private;
+        fs::create_dir_all(path("outer/inner/deep")).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(!SourceFacts::read(&path("open/inner")).private);
-        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o700)).unwrap();
-        assert!(SourceFacts::read(&path("open/inner")).private);
+        assert!(!private("outer/inner"));
+        fs::set_permissions(path("outer"), fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(private("outer/inner") && private("outer/inner/deep"));
+        // Its owner inside could open it again.
+        assert!(!private("outer"));
+        chown(path("outer"), Some(4242), None).unwrap();
+        assert!(!private("outer/inner"), "4242 enters too");
     }
 }

@@ -117,7 +117,10 @@ fn what_is_written_to_a_kept_directory_belongs_to_its_owner() {
 fn a_kept_directory_that_others_could_use_is_refused() {
     let spec = writable(host(), kept());
     let upper = |upper| having(facts(), "/upper", upper);
-    assert!(refusal(&spec, &upper(directory((0, 0)))).contains("belongs to root and others can enter it"));
+    for owner in [(0, 0), (0, 20), (501, 0)] {
+        let refused = refusal(&spec, &upper(directory(owner)));
+        assert!(refused.contains("below a directory that only root can enter"), "{owner:?}: {refused}");
+    }
     assert!(refusal(&spec, &upper(file(FileKind::File))).contains("is not a directory"));
     planned(&spec, &upper(SourceFacts { private: true, ..directory((0, 0)) }));
 }

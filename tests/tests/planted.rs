@@ -1,0 +1,107 @@
+//! What an earlier payload left in a directory that it might write does not lead a later run astray.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use airlock_tests::{Caller, Ended, Site, skip};
+
+fn mount(source: &Path, target: &str, mode: &str) -> String {
+    format!("[[mount]]\nsource = {source:?}\ntarget = {target:?}\nmode = {mode:?}\n")
+}
+
+/// Runs `true` under `base` and these clauses.
+fn under(site: &Site, clauses: &str) -> Ended {
+    site.run().policy(site.policy(clauses)).end(["true"])
+}
+
+/// A workspace whose files, and so its payload's links, belong to the caller; root's lies where only root comes.
+fn own_workspace(site: &Site) -> PathBuf {
+    if site.caller() == Caller::Root {
+        fs::create_dir_all(site.path("private/workspace")).unwrap();
+        fs::set_permissions(site.path("private"), fs::Permissions::from_mode(0o700)).unwrap();
+        return site.path("private/workspace");
+    }
+    site.folder("workspace")
+}
+
+/// A payload makes a link in the workspace.
+fn plant(site: &Site, workspace: &Path, target: &Path, name: &str) -> PathBuf {
+    let name = format!("/workspace/{name}");
+    let words = ["ln", "-s", target.to_str().unwrap(), &name];
+    site.run().policy(site.policy("")).workspace(workspace).end(words).succeeded();
+    workspace.join(name.trim_start_matches("/workspace/"))
+}
+
+#[test]
+fn a_planted_link_is_no_source() {
+    let site = Site::new();
+    let workspace = own_workspace(&site);
+    let secret = site.folder("secret");
+    let link = plant(&site, &workspace, &secret, "data");
+    let words = ["leads through the link", link.to_str().unwrap(), "name the real path"];
+    for mode in ["ro", "rw"] {
+        under(&site, &mount(&link, "/data", mode)).refused(&words);
+        under(&site, &mount(&secret, "/data", mode)).succeeded();
+    }
+    let optional = mount(&link, "/data", "ro") + "optional = true\n";
+    under(&site, &optional).refused(&words);
+    site.run().policy(site.policy("")).workspace(&link).end(["true"]).refused(&words);
+}
+
+#[test]
+fn a_planted_link_is_no_root_and_keeps_no_writes() {
+    let site = Site::new();
+    let workspace = own_workspace(&site);
+    let tree = site.folder("tree");
+    for name in ["probe", "proc", "dev", "tmp", "run", "sys", "etc"] {
+        site.folder(&format!("tree/{name}"));
+    }
+    let kept = site.folder("kept");
+    let link = plant(&site, &workspace, &tree, "tree");
+    let kept_link = plant(&site, &workspace, &kept, "kept");
+    let root = |tree: &Path| {
+        let clauses = format!("[root]\nkind = \"dir\"\npath = {tree:?}\nwritable = \"none\"\n");
+        site.run().policy(site.policy(&clauses)).end(["/probe/probe", "cwd"])
+    };
+    root(&link).refused(&["leads through the link", link.to_str().unwrap()]);
+    root(&tree).succeeded();
+    let writable = |kept: &Path| under(&site, &format!("[root]\nwritable = {kept:?}\n"));
+    writable(&kept_link).refused(&["leads through the link", kept_link.to_str().unwrap()]);
+    writable(&kept).succeeded();
+}
+
+#[test]
+fn a_planted_link_gets_no_report() {
+    let site = Site::new();
+    let workspace = own_workspace(&site);
+    let elsewhere = site.folder("elsewhere");
+    let link = plant(&site, &workspace, &elsewhere, "out");
+    let run = |report: &Path| site.run_reporting_to(report).policy(site.policy("")).end(["true"]);
+    run(&link.join("report.json")).refused(&["leads through the link", link.to_str().unwrap()]);
+    assert!(fs::read_dir(&elsewhere).unwrap().next().is_none(), "the link was followed");
+    run(&workspace.join("report.json")).succeeded();
+    assert!(workspace.join("report.json").exists());
+}
+
+/// A workspace of root's is mapped to the payload, who could open it to others again.
+#[test]
+fn roots_workspace_lies_where_only_root_comes() {
+    let Some(site) = Site::root() else {
+        skip!("only root's files are mapped");
+    };
+    let run = |workspace: &Path| {
+        let policy = site.policy("[seccomp]\nprofile = \"none\"\n");
+        site.run().policy(policy).workspace(workspace).end(["chmod", "0755", "/workspace"])
+    };
+    let workspace = site.path("own");
+    fs::create_dir(&workspace).unwrap();
+    fs::set_permissions(&workspace, fs::Permissions::from_mode(0o700)).unwrap();
+    run(&workspace).refused(&[workspace.to_str().unwrap(), "below a directory that only root can enter"]);
+    let inner = own_workspace(&site);
+    run(&inner).succeeded();
+    let kept = |kept: &Path| under(&site, &format!("[root]\nwritable = {kept:?}\n"));
+    kept(&workspace).refused(&[workspace.to_str().unwrap(), "below a directory that only root can enter"]);
+    kept(&inner).succeeded();
+}
