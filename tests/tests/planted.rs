@@ -105,3 +105,43 @@ fn roots_workspace_lies_where_only_root_comes() {
     kept(&workspace).refused(&[workspace.to_str().unwrap(), "below a directory that only root can enter"]);
     kept(&inner).succeeded();
 }
+
+/// A second payload removes the mount point, and with it what the policy had mounted over it.
+#[test]
+fn no_mount_lies_where_another_payload_can_remove_its_mount_point() {
+    let site = Site::new();
+    let (shared, cover) = (site.folder("shared"), site.folder("cover"));
+    site.folder("shared/point");
+    let clauses = |mode: &str| mount(&shared, "/data", mode) + &mount(&cover, "/data/point", "ro");
+    under(&site, &clauses("rw")).refused(&[
+        "/data/point",
+        "lies inside /data, which is read-write",
+        "mount it elsewhere, or /data read-only",
+    ]);
+    under(&site, &clauses("ro")).succeeded();
+    let beside = mount(&shared, "/data", "rw") + &mount(&cover, "/cover", "ro");
+    under(&site, &beside).succeeded();
+}
+
+/// Ids beyond the range are mapped to nothing: writes to the root would fail with a bare EACCES.
+#[test]
+fn a_root_of_unmapped_ids_takes_no_writes() {
+    let Some(site) = Site::root() else {
+        skip!("an ordinary user's root is not mapped");
+    };
+    let tree = site.folder("tree");
+    for name in ["probe", "proc", "dev", "tmp", "run", "sys", "etc"] {
+        site.folder(&format!("tree/{name}"));
+    }
+    let root = |writable: &str| {
+        let clauses = format!("[root]\nkind = \"dir\"\npath = {tree:?}\nwritable = {writable:?}\n");
+        site.run().policy(site.policy(&clauses)).end(["/probe/probe", "cwd"])
+    };
+    root("none").succeeded();
+    let kept = site.folder("kept");
+    for writable in ["tmpfs", kept.to_str().unwrap()] {
+        root(writable).refused(&[tree.to_str().unwrap(), "`chown` it to ids of 0..65535"]);
+    }
+    std::os::unix::fs::chown(&tree, Some(0), Some(0)).unwrap();
+    root("tmpfs").succeeded();
+}

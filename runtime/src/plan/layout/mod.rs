@@ -13,10 +13,10 @@ use oci_spec::runtime::Mount;
 use self::bind::source_error;
 use self::overlay::whole_range;
 use super::identity::Identity;
-use super::options::Options;
+use super::options::{Options, is_read_write_bind};
 use super::{Action, Entry, ExpectedMount, MountFlags, MountId, Owner, PlanError, Step, step};
-use crate::host::{FileKind, HostFacts, SourceFacts};
-use crate::ids::IdMapping;
+use crate::host::{FileKind, HostFacts};
+use crate::ids::{IdMapping, RANGE_LEN};
 use crate::plan::step::Idmap;
 use crate::spec::{Node, RootKind, Spec, Writable};
 
@@ -86,6 +86,7 @@ pub(super) fn compile(
 ) -> Result<(Layout, Vec<Step>), PlanError> {
     let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
     check_targets(spec, mounts)?;
+    check_nesting(spec, facts, mounts)?;
     let mut compiler = Compiler {
         spec,
         facts,
@@ -133,6 +134,17 @@ impl Compiler<'_> {
             let facts = self.source("root.kind", path)?;
             if facts.kind != Some(FileKind::Directory) {
                 return Err(source_error("root.kind", path, "is not a directory"));
+            }
+            let mapped = facts.uid < RANGE_LEN && facts.gid < RANGE_LEN;
+            if self.identity.idmapped && *writable != Writable::None && !mapped {
+                let why = format!(
+                    "belongs to {}:{}, and a root that is written to is mapped from the ids below {RANGE_LEN} alone: \
+                     `chown` it to ids of 0..{}, as those of an unpacked image are",
+                    facts.uid,
+                    facts.gid,
+                    RANGE_LEN - 1,
+                );
+                return Err(source_error("root.kind", path, why));
             }
             let maps = || whole_range(self.identity.host_root);
             let idmap = self.identity.idmapped.then(|| Idmap { maps: maps(), required: false });
@@ -191,8 +203,7 @@ impl Compiler<'_> {
                     .source()
                     .as_ref()
                     .ok_or(PlanError::Missing { clause: "mount", what: "source for a bind mount" })?;
-                let absent = |facts: &SourceFacts| facts.kind.is_none() && facts.link.is_none();
-                if options.optional && self.facts.sources.get(source).is_none_or(absent) {
+                if options.optional && is_absent(self.facts, source) {
                     return Ok(());
                 }
                 let (id, kind) = self.bind(&clause, source, options.flags)?;
@@ -415,6 +426,36 @@ fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
         return Err(target_error(clause, target, why));
     }
     Ok(())
+}
+
+/// Whoever removes a mount point through another mount of its directory detaches what is mounted there
+/// (the kernel since 3.18, `detach_mounts`): in a read-write bind, another payload can.
+fn check_nesting(spec: &Spec, facts: &HostFacts, mounts: &[Mount]) -> Result<(), PlanError> {
+    let present = |mount: &&Mount| mount.source().as_ref().is_some_and(|source| !is_absent(facts, source));
+    let writable: HashSet<&Path> = mounts
+        .iter()
+        .filter(|mount| is_read_write_bind(mount))
+        .filter(present)
+        .map(|mount| mount.destination().as_path())
+        .collect();
+    for target in mounts.iter().map(Mount::destination) {
+        if let Some(outer) = target.ancestors().skip(1).find(|above| writable.contains(above)) {
+            let why = format!(
+                "lies inside {}, which is read-write: who else can write there could remove the mount point, and the \
+                 mount with it; mount it elsewhere, or {} read-only",
+                outer.display(),
+                outer.display(),
+            );
+            let clause = spec.airlock.origins.get(target).map_or("mount", String::as_str);
+            return Err(target_error(clause, target, &why));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is there that could be mounted. A link is something: who made it does not choose what is left out.
+fn is_absent(facts: &HostFacts, source: &Path) -> bool {
+    facts.sources.get(source).is_none_or(|facts| facts.kind.is_none() && facts.link.is_none())
 }
 
 /// Asked of every entry, so it looks at bytes: `Path::components` passes over `.` and costs more.

@@ -194,6 +194,31 @@ fn a_mount_point_is_made_in_the_mount_that_covers_its_parent() {
     assert_eq!(about(&plan, "to /usr/local/e"), ["move m8 to /usr/local/e", "move m9 to /usr/local/e/f"]);
 }
 
+/// Another payload with the same directory could remove the mount point, and what is mounted there with it.
+#[test]
+fn nothing_is_mounted_inside_a_read_write_bind() {
+    let facts = having(srv(), "/mask", directory((501, 20)));
+    let nested = |outer: &str, inner: Value| with_mounts([bind("/srv", "/data", &[outer]), inner]);
+    let inner = [
+        bind("/mask", "/data/mask", &["ro"]),
+        bind("/mask", "/data/a/b/mask", &["rw"]),
+        mount("tmpfs", "/data/tmp", &[]),
+    ];
+    for inner in inner {
+        planned(&nested("ro", inner.clone()), &facts);
+        let refused = refusal(&nested("rw", inner.clone()), &facts);
+        assert!(refused.contains("lies inside /data, which is read-write"), "{inner}: {refused}");
+        assert!(refused.ends_with("mount it elsewhere, or /data read-only"), "{inner}: {refused}");
+        let turned = with_mounts([inner.clone(), bind("/srv", "/data", &["rw"])]);
+        assert!(refusal(&turned, &facts).contains("lies inside /data"), "{inner}");
+    }
+    planned(&nested("rw", bind("/mask", "/database", &["ro"])), &facts);
+    let absent = SourceFacts { kind: None, ..directory((0, 0)) };
+    let optional =
+        with_mounts([bind("/none", "/tmp/x", &["rw", "optional"]), mount("tmpfs", "/tmp/x/y", &[])]);
+    planned(&optional, &having(facts, "/none", absent));
+}
+
 #[test]
 fn a_file_is_mounted_over_a_file_and_nothing_below_it() {
     let facts = having(root(), "/srv", file(FileKind::File));
