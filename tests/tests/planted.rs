@@ -106,6 +106,47 @@ fn roots_workspace_lies_where_only_root_comes() {
     kept(&inner).succeeded();
 }
 
+/// Does something in a mount namespace of its own, with a file system of `kind` at `place`.
+fn with_mounted(kind: &str, place: &Path, action: impl FnOnce() + Send) {
+    use nix::mount::MsFlags;
+    let none: Option<&str> = None;
+    let alone = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        nix::mount::mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        nix::mount::mount(Some("none"), place, Some(kind), MsFlags::empty(), none).unwrap();
+        action();
+    };
+    // Only this thread moves; what it starts comes along.
+    std::thread::scope(|scope| scope.spawn(alone).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// A bind mount carries what is mounted below its source: the host's processes, in a directory that was a chroot.
+#[test]
+fn no_file_system_of_the_hosts_kernel_comes_with_a_mount() {
+    let site = Site::new();
+    if !airlock_tests::is_root() {
+        skip!("needs root to mount something on the host");
+    }
+    let (data, part) = (site.folder("data"), site.folder("data/part"));
+    let place = site.folder("data/place");
+    let run = |source: &Path| under(&site, &mount(source, "/data", "ro"));
+    with_mounted("proc", &place, || {
+        let remedy = "mount a part of the source without it";
+        run(&data).refused(&["/data/place is a proc of the host", remedy]);
+        run(&place).refused(&["/data is a proc of the host", remedy]);
+        run(&part).succeeded();
+    });
+    with_mounted("tmpfs", &place, || {
+        run(&data).succeeded();
+        run(&place).succeeded();
+        let lines = site.run().policy(site.policy(&mount(&data, "/data", "ro")));
+        let lines = lines.end(["grep", " /data/place ", "/proc/self/mountinfo"]).succeeded();
+        assert!(lines.stdout.contains(" ro,nosuid,nodev,noexec"), "{lines}");
+    });
+    run(&data).succeeded();
+}
+
 /// A second payload removes the mount point, and with it what the policy had mounted over it.
 #[test]
 fn no_mount_lies_where_another_payload_can_remove_its_mount_point() {

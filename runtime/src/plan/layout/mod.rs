@@ -14,7 +14,7 @@ use self::bind::source_error;
 use self::overlay::whole_range;
 use super::identity::Identity;
 use super::options::{Options, is_read_write_bind};
-use super::{Action, Entry, ExpectedMount, MountFlags, MountId, Owner, PlanError, Step, step};
+use super::{Action, Entry, ExpectedMount, FileSystem, MountFlags, MountId, Owner, PlanError, Step, step};
 use crate::host::{FileKind, HostFacts};
 use crate::ids::{IdMapping, RANGE_LEN};
 use crate::plan::step::Idmap;
@@ -130,6 +130,7 @@ impl Compiler<'_> {
         let skeleton = self.tmpfs("root", size, 0o755, self.identity.root_owner, flags);
         self.known.insert("/".into(), Known::Ours { mount: skeleton, inner: PathBuf::new() });
         let mut root = skeleton;
+        let mut file_system = FileSystem::Own("tmpfs");
         if let RootKind::Dir(path) = &self.spec.airlock.root {
             let facts = self.source("root.kind", path)?;
             if facts.kind != Some(FileKind::Directory) {
@@ -156,11 +157,13 @@ impl Compiler<'_> {
                 idmap,
             );
             root = self.overlay("root.kind", &[skeleton, lower], "root", flags)?;
+            file_system = FileSystem::Own("overlay");
         }
         self.layout.expected.push(ExpectedMount {
             clause: "root.writable".into(),
             target: "/".into(),
             flags,
+            file_system,
         });
         Ok(root)
     }
@@ -175,16 +178,16 @@ impl Compiler<'_> {
             Options::parse(mount).map_err(|source| PlanError::Option { clause: clause.clone(), source })?;
         let mut file = false;
         let mut within = Known::Foreign;
-        let id = match mount.typ().as_deref() {
+        let (id, file_system) = match mount.typ().as_deref() {
             Some("proc") => {
                 let id = self.id();
                 self.layout.made.push(step(&clause, Action::NewProc { mount: id }));
-                id
+                (id, FileSystem::Own("proc"))
             }
             Some("devpts") => {
                 let id = self.id();
                 self.layout.made.push(step(&clause, Action::NewDevpts { mount: id }));
-                id
+                (id, FileSystem::Own("devpts"))
             }
             Some("tmpfs") => {
                 let size = options.size.unwrap_or(SKELETON_SIZE);
@@ -196,7 +199,7 @@ impl Compiler<'_> {
                     self.tmpfs(&clause, size, mode, owner, options.flags)
                 };
                 within = Known::Ours { mount: id, inner: PathBuf::new() };
-                id
+                (id, FileSystem::Own("tmpfs"))
             }
             Some("bind") => {
                 let source = mount
@@ -211,7 +214,8 @@ impl Compiler<'_> {
                 if file {
                     within = Known::Leaf;
                 }
-                id
+                let overlaid = self.is_overlaid(&clause, mount);
+                (id, if overlaid { FileSystem::Own("overlay") } else { FileSystem::Host })
             }
             other => {
                 return Err(PlanError::Target {
@@ -233,8 +237,8 @@ impl Compiler<'_> {
         self.known.insert(target.clone(), within);
         self.layout.attach.push(step(&clause, Action::Attach { mount: id, target: target.clone() }));
         let mut flags = options.flags;
-        flags.read_only &= !self.is_overlaid(&clause, mount);
-        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags });
+        flags.read_only &= file_system != FileSystem::Own("overlay");
+        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags, file_system });
         Ok(())
     }
 
