@@ -50,6 +50,7 @@ impl Verification {
         self.status(expect);
         self.limits(expect);
         self.mounts(expect);
+        self.landlock(plan);
         self.network(expect);
         if let Some(group) = cgroup {
             self.cgroup_membership(group);
@@ -173,6 +174,15 @@ impl Verification {
         holds.into_iter().for_each(|(clause, what)| self.holds(&clause, what));
     }
 
+    /// What the ruleset does is shown by a probe; what this kernel's ABI leaves open, by its number.
+    fn landlock(&mut self, plan: &Plan) {
+        for step in &plan.child {
+            if let Action::Landlock { abi, .. } = &step.action {
+                self.holds("landlock.min_abi", landlock_abi(*abi));
+            }
+        }
+    }
+
     fn network(&mut self, expect: &Expectations) {
         if expect.namespaces.contains(&Namespace::Network) {
             let text = self.read("net/dev");
@@ -291,9 +301,38 @@ fn limit_name(resource: u32) -> Option<&'static str> {
     })
 }
 
+/// What `abi` cannot restrict (Linux's Documentation/userspace-api/landlock.rst).
+fn landlock_abi(abi: u8) -> String {
+    let rights = [
+        (3, "truncating files"),
+        (5, "ioctl on devices"),
+        (6, "signals and abstract sockets"),
+        (9, "connecting to sockets in mounted directories"),
+    ];
+    let missing: Vec<String> = rights
+        .iter()
+        .filter(|(since, _)| abi < *since)
+        .map(|(since, what)| format!("{what} (needs ABI {since})"))
+        .collect();
+    if missing.is_empty() {
+        return format!("Landlock ABI {abi}");
+    }
+    format!("Landlock ABI {abi}, which cannot restrict {}", missing.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_landlock_abi_leaves_open_is_said() {
+        assert_eq!(
+            landlock_abi(8),
+            "Landlock ABI 8, which cannot restrict connecting to sockets in mounted directories (needs ABI 9)"
+        );
+        assert!(landlock_abi(2).contains("truncating files (needs ABI 3), ioctl"));
+        assert_eq!(landlock_abi(9), "Landlock ABI 9");
+    }
 
     #[test]
     fn maps_are_read_as_the_kernel_pads_them() {
