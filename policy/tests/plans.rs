@@ -40,7 +40,7 @@ fn facts(root: bool) -> HostFacts {
             uid: owner,
             gid: owner,
             resolved: path.clone(),
-            foreign_link: None,
+            link: None,
             private: false,
         };
         (path, facts)

@@ -61,9 +61,10 @@ pub struct SourceFacts {
     pub gid: u32,
     /// The path with all links followed.
     pub resolved: PathBuf,
-    /// A link on the way that belongs to neither root nor the caller: whoever made it chose what is mounted.
-    pub foreign_link: Option<PathBuf>,
-    /// Somewhere at or above it stands a directory that only its owner can enter.
+    /// A link on the way that a payload may have planted (see [`WalkError::Link`]); nothing else is known then.
+    pub link: Option<PathBuf>,
+    /// Somewhere above it stands a directory that only root can enter. The path itself does not count: whoever
+    /// is its owner inside can change its mode.
     pub private: bool,
 }
 
@@ -148,7 +149,7 @@ impl HostFacts {
 }
 
 impl SourceFacts {
-    /// Looks at `path`, following links one by one.
+    /// Looks at `path`, component by component.
     pub fn read(path: &Path) -> SourceFacts {
         let unknown = |error: io::Error| SourceFacts {
             kind: None,
@@ -156,12 +157,15 @@ impl SourceFacts {
             uid: 0,
             gid: 0,
             resolved: path.to_path_buf(),
-            foreign_link: None,
+            link: None,
             private: false,
         };
         let walk = match Walk::to(path) {
             Ok(walk) => walk,
-            Err(error) => return unknown(error),
+            Err(WalkError::Io(error)) => return unknown(error),
+            Err(WalkError::Link(link)) => {
+                return SourceFacts { link: Some(link), ..unknown(Errno::LOOP.into()) };
+            }
         };
         let wanted = if walk.metadata.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
         if let Err(error) = rustix::fs::access(&walk.resolved, wanted) {
@@ -172,41 +176,50 @@ impl SourceFacts {
             error: None,
             uid: walk.metadata.uid(),
             gid: walk.metadata.gid(),
-            private: walk.private.contains(&true),
-            foreign_link: walk.foreign_link,
+            private: walk.private.split_last().is_some_and(|(_, above)| above.contains(&true)),
+            link: None,
             resolved: walk.resolved,
         }
     }
 }
 
-/// The way to a path, component by component.
-struct Walk {
-    resolved: PathBuf,
+/// A path that a user names cannot be walked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WalkError {
+    /// A link other than root's own directly in `/`. An owner proves nothing: a payload's files can belong to
+    /// the caller, or to root, and its link would choose what is mounted or overwritten.
+    #[error("leads through the link {}; name the real path", .0.display())]
+    Link(PathBuf),
+    /// Something on the way is not there, not a directory, or not to be entered.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// The way to a path that a user names, component by component.
+pub(crate) struct Walk {
+    /// The path without links.
+    pub(crate) resolved: PathBuf,
     metadata: fs::Metadata,
-    /// For each directory on the resolved way: only its owner can enter it.
+    /// For each component of `resolved`: it is a directory that only root can enter.
     private: Vec<bool>,
-    /// The first link on the way that somebody else than root or the caller made. A link in a workspace that an
-    /// earlier sandbox wrote to could point anywhere.
-    foreign_link: Option<PathBuf>,
 }
 
 impl Walk {
-    fn to(path: &Path) -> io::Result<Walk> {
+    /// Walks to `path`; a relative one starts at the working directory.
+    pub(crate) fn to(path: &Path) -> Result<Walk, WalkError> {
         // As many links as the kernel follows (path_resolution(7)).
         const MOST_LINKS: u32 = 40;
-        let own = rustix::process::geteuid().as_raw();
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_os_string()).collect()
         };
         let mut rest = parts(&std::path::absolute(path)?);
-        let metadata = fs::metadata("/")?;
-        let mut walk = Walk { resolved: "/".into(), metadata, private: Vec::new(), foreign_link: None };
+        let mut walk = Walk { resolved: "/".into(), metadata: fs::metadata("/")?, private: Vec::new() };
         // The root that every absolute path starts with is where the walk stands already.
         rest.pop();
         let mut links = 0;
         while let Some(part) = rest.pop() {
             if part != "/" && !walk.metadata.is_dir() {
-                return Err(Errno::NOTDIR.into());
+                return Err(io::Error::from(Errno::NOTDIR).into());
             }
             if part == "/" || part == ".." {
                 if part == "/" {
@@ -222,18 +235,19 @@ impl Walk {
             walk.resolved.push(part);
             walk.metadata = fs::symlink_metadata(&walk.resolved)?;
             if walk.metadata.is_symlink() {
+                if walk.metadata.uid() != 0 || walk.resolved.parent() != Some(Path::new("/")) {
+                    return Err(WalkError::Link(walk.resolved));
+                }
                 links += 1;
                 if links > MOST_LINKS {
-                    return Err(Errno::LOOP.into());
-                }
-                if ![0, own].contains(&walk.metadata.uid()) {
-                    walk.foreign_link.get_or_insert_with(|| walk.resolved.clone());
+                    return Err(io::Error::from(Errno::LOOP).into());
                 }
                 rest.extend(parts(&fs::read_link(&walk.resolved)?));
                 walk.resolved.pop();
                 walk.metadata = fs::symlink_metadata(&walk.resolved)?;
             } else {
-                walk.private.push(walk.metadata.is_dir() && walk.metadata.mode() & 0o011 == 0);
+                let closed = walk.metadata.uid() == 0 && walk.metadata.mode() & 0o011 == 0;
+                walk.private.push(walk.metadata.is_dir() && closed);
             }
         }
         Ok(walk)
@@ -328,60 +342,85 @@ fn file_kind(kind: fs::FileType) -> Option<FileKind> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
     use super::*;
 
+    /// The owner of a link proves nothing: a payload's files can belong to the caller.
     #[test]
-    fn a_link_of_somebody_else_is_found_behind_links_of_ones_own() {
-        if !rustix::process::geteuid().is_root() {
-            return;
-        }
+    fn a_link_is_refused_whoever_made_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir_all(path("real/data")).unwrap();
-        symlink("real", path("own")).unwrap();
-        symlink("../own", path("real/foreign")).unwrap();
-        symlink(path("real/foreign/data"), path("entry")).unwrap();
-        assert_eq!(SourceFacts::read(&path("own/data")).foreign_link, None);
-        assert_eq!(SourceFacts::read(&path("entry")).foreign_link, None);
-        lchown(path("real/foreign"), Some(4242), Some(4242)).unwrap();
-        let entry = SourceFacts::read(&path("entry"));
-        assert_eq!(entry.foreign_link, Some(path("real/foreign")));
-        assert_eq!(entry.resolved, path("real/data"));
-        assert_eq!(SourceFacts::read(&path("own/data")).foreign_link, None);
+        fs::create_dir(path("other")).unwrap();
+        symlink("real", path("link")).unwrap();
+        symlink("../real/data", path("other/inner")).unwrap();
+        symlink("/", path("root")).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        assert_eq!(SourceFacts::read(&path("real/data")).link, None);
+        assert_eq!(SourceFacts::read(&path("real/data")).kind, Some(FileKind::Directory));
+        let cases = [
+            ("link", "link"),
+            ("link/data", "link"),
+            ("link/../real", "link"),
+            ("other/../link", "link"),
+            ("other/inner", "other/inner"),
+            ("root/usr", "root"),
+            ("loop", "loop"),
+        ];
+        for (name, link) in cases {
+            let facts = SourceFacts::read(&path(name));
+            assert_eq!((facts.link, facts.kind), (Some(path(link)), None), "{name}");
+        }
+        assert_eq!(SourceFacts::read(Path::new("/proc/self/cwd")).link, Some("/proc/self".into()));
+        if rustix::process::geteuid().is_root() {
+            lchown(path("link"), Some(4242), Some(4242)).unwrap();
+            assert_eq!(SourceFacts::read(&path("link/data")).link, Some(path("link")));
+        }
+    }
+
+    /// `/bin` is such a link where `/usr` holds everything.
+    #[test]
+    fn roots_links_directly_in_the_root_are_followed() {
+        for entry in fs::read_dir("/").unwrap().flatten() {
+            let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+            if metadata.is_symlink() && metadata.uid() == 0 {
+                let facts = SourceFacts::read(&path);
+                assert_eq!((facts.link, facts.resolved), (None, fs::canonicalize(&path).unwrap()));
+            }
+        }
     }
 
     #[test]
-    fn links_are_followed_as_the_kernel_does() {
+    fn dots_are_walked_as_the_kernel_does() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir_all(path("a/b")).unwrap();
-        symlink("/", path("root")).unwrap();
-        symlink("a/b/..", path("up")).unwrap();
-        symlink("loop", path("loop")).unwrap();
-        for name in ["a/b", "a/../a", "root", "up", "up/b", "root/.."] {
-            assert_eq!(
-                SourceFacts::read(&path(name)).resolved,
-                fs::canonicalize(path(name)).unwrap(),
-                "{name}"
-            );
+        for name in ["a/b", "a/../a", "a/b/..", "../../../.."] {
+            let resolved = SourceFacts::read(&path(name)).resolved;
+            assert_eq!(resolved, fs::canonicalize(path(name)).unwrap(), "{name}");
         }
-        assert_eq!(SourceFacts::read(&path("up")).kind, Some(FileKind::Directory));
-        assert!(SourceFacts::read(&path("loop")).error.is_some());
         assert!(SourceFacts::read(&path("absent")).error.is_some());
         fs::write(path("file"), "").unwrap();
         assert!(SourceFacts::read(&path("file/../a")).error.is_some());
     }
 
     #[test]
-    fn a_directory_is_private_below_one_that_only_its_owner_enters() {
+    fn a_directory_is_private_below_one_that_only_root_enters() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        fs::create_dir_all(path("open/inner")).unwrap();
+        let private = |name: &str| SourceFacts::read(&path(name)).private;
+        fs::create_dir_all(path("outer/inner/deep")).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(!SourceFacts::read(&path("open/inner")).private);
-        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o700)).unwrap();
-        assert!(SourceFacts::read(&path("open/inner")).private);
+        assert!(!private("outer/inner"));
+        fs::set_permissions(path("outer"), fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(private("outer/inner") && private("outer/inner/deep"));
+        // Its owner inside could open it again.
+        assert!(!private("outer"));
+        chown(path("outer"), Some(4242), None).unwrap();
+        assert!(!private("outer/inner"), "4242 enters too");
     }
 }

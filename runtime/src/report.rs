@@ -6,10 +6,11 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::host::Walk;
 use crate::plan::Lowered;
 use crate::spec::Spec;
 
@@ -189,6 +190,10 @@ pub struct ReportRecord {
 
 impl ReportPlace {
     /// Opens the directory of `path`.
+    ///
+    /// # Errors
+    /// A link on the way, as for the sources of mounts: in a workspace that an earlier payload wrote to, it
+    /// would choose what the report overwrites.
     pub fn open(path: &Path) -> io::Result<ReportPlace> {
         let name =
             path.file_name().ok_or_else(|| io::Error::other("is not the name of a file"))?.to_os_string();
@@ -196,11 +201,12 @@ impl ReportPlace {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let parent = fs::canonicalize(parent)?;
-        if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        let parent = Walk::to(parent).map_err(io::Error::other)?.resolved;
+        let directory = open_directory(&parent)?;
+        let there = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             return Err(io::Error::other("is a directory; name a file"));
         }
-        let directory = open_directory(&parent)?;
         rustix::fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
         let record = ReportRecord { path: parent.join(&name), directory: identity(&directory)? };
         Ok(ReportPlace { directory, name, record })
@@ -287,6 +293,26 @@ mod tests {
         assert_eq!(report.id, "x");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         assert!(ReportPlace::open(directory.path()).is_err());
+    }
+
+    #[test]
+    fn a_link_that_is_there_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("work")).unwrap();
+        fs::create_dir(path("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("../elsewhere", path("work/out")).unwrap();
+        let error = ReportPlace::open(&path("work/out/report.json")).unwrap_err().to_string();
+        let link = path("work/out");
+        assert_eq!(error, format!("leads through the link {}; name the real path", link.display()));
+        assert!(ReportPlace::open(&path("elsewhere/report.json")).is_ok());
+        // The report itself may be a link: it is replaced, not followed.
+        let report = path("work/report.json");
+        std::os::unix::fs::symlink("../elsewhere/victim", &report).unwrap();
+        let place = ReportPlace::open(&report).unwrap();
+        place.write(&EndReport::without_run("x", Reason::Exited, "")).unwrap();
+        assert!(fs::symlink_metadata(&report).unwrap().is_file());
+        assert_eq!(fs::read_dir(path("elsewhere")).unwrap().count(), 0);
     }
 
     #[test]

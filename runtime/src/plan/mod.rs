@@ -68,7 +68,7 @@ pub struct Expectations {
     pub groups: Option<Vec<u32>>,
     /// Capability numbers left in each set.
     pub capabilities: Vec<u8>,
-    /// Mount points with their flags; nothing else may be mounted but what lies below a bind mount.
+    /// Mount points; nothing else may be mounted but what lies below a bind mount, with the bind mount's flags.
     pub mounts: Vec<ExpectedMount>,
     /// Paths that are covered or made read-only where they exist.
     pub covered: Vec<PathBuf>,
@@ -93,8 +93,22 @@ pub struct ExpectedMount {
     pub clause: String,
     /// Path inside.
     pub target: PathBuf,
-    /// Flags.
+    /// Flags, of the mounts below it too.
     pub flags: MountFlags,
+    /// What is mounted there.
+    pub file_system: FileSystem,
+}
+
+/// What is mounted at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileSystem {
+    /// One of the sandbox's own, of this type.
+    Own(&'static str),
+    /// A part of the host's, with the mounts below it; none of the kernel's.
+    Host,
+    /// A device node of the host's.
+    Device,
 }
 
 /// A protection that the host does not have and the policy does not insist on.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Compiler, one};
-use crate::host::{FileKind, SourceFacts};
+use crate::host::{FileKind, SourceFacts, WalkError};
 use crate::ids::IdMaps;
 use crate::plan::step::Idmap;
 use crate::plan::{MountFlags, MountId, PlanError, relative};
@@ -42,17 +42,7 @@ impl Compiler<'_> {
         let idmap = if !self.identity.idmapped || (flags.read_only && owned_by_root) {
             None
         } else {
-            if owned_by_root && !facts.private {
-                return Err(source_error(
-                    clause,
-                    source,
-                    format!(
-                        "belongs to root ({}:{}) and others can enter it: files that the sandbox creates would be root's on \
-                     the host; `chown` it to an ordinary user, or `chmod 700` it",
-                        facts.uid, facts.gid,
-                    ),
-                ));
-            }
+            refuse_shared_root(clause, source, facts)?;
             let (uid, gid) = self.identity.host_ids;
             let maps = IdMaps { uids: vec![one(facts.uid, uid)], gids: vec![one(facts.gid, gid)] };
             Some(Idmap { maps, required: !flags.read_only })
@@ -72,21 +62,28 @@ impl Compiler<'_> {
         let facts = facts.ok_or_else(|| {
             source_error(clause, path, "was not looked at; the host facts are of another spec")
         })?;
+        if let Some(link) = &facts.link {
+            return Err(source_error(clause, path, WalkError::Link(link.clone()).to_string()));
+        }
         if facts.kind.is_none() {
             unreachable_source(clause, path, facts)?;
         }
-        if let Some(link) = &facts.foreign_link {
-            return Err(source_error(
-                clause,
-                path,
-                format!(
-                    "leads through the link {}, which belongs to neither root nor you; name the real path",
-                    link.display()
-                ),
-            ));
-        }
         Ok(facts)
     }
+}
+
+/// Through a mapping of its owner, the payload makes files of the host's root. That is kept to where root alone
+/// comes, so that a program left there is run by nobody else.
+pub(super) fn refuse_shared_root(clause: &str, source: &Path, facts: &SourceFacts) -> Result<(), PlanError> {
+    if (facts.uid != 0 && facts.gid != 0) || facts.private {
+        return Ok(());
+    }
+    let why = format!(
+        "belongs to root ({}:{}), and what the sandbox creates there would be root's on the host: `chown` it to an \
+         ordinary user, or put it below a directory that only root can enter",
+        facts.uid, facts.gid,
+    );
+    Err(source_error(clause, source, why))
 }
 
 /// Trees of the host that give the sandbox reach into the host, whatever the mode.

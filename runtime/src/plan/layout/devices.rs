@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Compiler, Known, target_error};
 use crate::host::FileKind;
-use crate::plan::{Action, Entry, ExpectedMount, MountFlags, MountId, PlanError, step};
+use crate::plan::{Action, Entry, ExpectedMount, FileSystem, MountFlags, MountId, PlanError, step};
 
 impl Compiler<'_> {
     /// The sandbox's device nodes: made by root, bound from the host by an ordinary user.
@@ -30,6 +30,7 @@ impl Compiler<'_> {
                     clause: clause.into(),
                     target: target.clone(),
                     flags,
+                    file_system: FileSystem::Device,
                 });
             }
         }

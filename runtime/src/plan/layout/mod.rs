@@ -13,10 +13,10 @@ use oci_spec::runtime::Mount;
 use self::bind::source_error;
 use self::overlay::whole_range;
 use super::identity::Identity;
-use super::options::Options;
-use super::{Action, Entry, ExpectedMount, MountFlags, MountId, Owner, PlanError, Step, step};
+use super::options::{Options, is_read_write_bind};
+use super::{Action, Entry, ExpectedMount, FileSystem, MountFlags, MountId, Owner, PlanError, Step, step};
 use crate::host::{FileKind, HostFacts};
-use crate::ids::IdMapping;
+use crate::ids::{IdMapping, RANGE_LEN};
 use crate::plan::step::Idmap;
 use crate::spec::{Node, RootKind, Spec, Writable};
 
@@ -86,6 +86,7 @@ pub(super) fn compile(
 ) -> Result<(Layout, Vec<Step>), PlanError> {
     let mounts = spec.oci.mounts().as_deref().unwrap_or_default();
     check_targets(spec, mounts)?;
+    check_nesting(spec, facts, mounts)?;
     let mut compiler = Compiler {
         spec,
         facts,
@@ -129,10 +130,22 @@ impl Compiler<'_> {
         let skeleton = self.tmpfs("root", size, 0o755, self.identity.root_owner, flags);
         self.known.insert("/".into(), Known::Ours { mount: skeleton, inner: PathBuf::new() });
         let mut root = skeleton;
+        let mut file_system = FileSystem::Own("tmpfs");
         if let RootKind::Dir(path) = &self.spec.airlock.root {
             let facts = self.source("root.kind", path)?;
             if facts.kind != Some(FileKind::Directory) {
                 return Err(source_error("root.kind", path, "is not a directory"));
+            }
+            let mapped = facts.uid < RANGE_LEN && facts.gid < RANGE_LEN;
+            if self.identity.idmapped && *writable != Writable::None && !mapped {
+                let why = format!(
+                    "belongs to {}:{}, and a root that is written to is mapped from the ids below {RANGE_LEN} alone: \
+                     `chown` it to ids of 0..{}, as those of an unpacked image are",
+                    facts.uid,
+                    facts.gid,
+                    RANGE_LEN - 1,
+                );
+                return Err(source_error("root.kind", path, why));
             }
             let maps = || whole_range(self.identity.host_root);
             let idmap = self.identity.idmapped.then(|| Idmap { maps: maps(), required: false });
@@ -144,11 +157,13 @@ impl Compiler<'_> {
                 idmap,
             );
             root = self.overlay("root.kind", &[skeleton, lower], "root", flags)?;
+            file_system = FileSystem::Own("overlay");
         }
         self.layout.expected.push(ExpectedMount {
             clause: "root.writable".into(),
             target: "/".into(),
             flags,
+            file_system,
         });
         Ok(root)
     }
@@ -163,16 +178,16 @@ impl Compiler<'_> {
             Options::parse(mount).map_err(|source| PlanError::Option { clause: clause.clone(), source })?;
         let mut file = false;
         let mut within = Known::Foreign;
-        let id = match mount.typ().as_deref() {
+        let (id, file_system) = match mount.typ().as_deref() {
             Some("proc") => {
                 let id = self.id();
                 self.layout.made.push(step(&clause, Action::NewProc { mount: id }));
-                id
+                (id, FileSystem::Own("proc"))
             }
             Some("devpts") => {
                 let id = self.id();
                 self.layout.made.push(step(&clause, Action::NewDevpts { mount: id }));
-                id
+                (id, FileSystem::Own("devpts"))
             }
             Some("tmpfs") => {
                 let size = options.size.unwrap_or(SKELETON_SIZE);
@@ -184,15 +199,14 @@ impl Compiler<'_> {
                     self.tmpfs(&clause, size, mode, owner, options.flags)
                 };
                 within = Known::Ours { mount: id, inner: PathBuf::new() };
-                id
+                (id, FileSystem::Own("tmpfs"))
             }
             Some("bind") => {
                 let source = mount
                     .source()
                     .as_ref()
                     .ok_or(PlanError::Missing { clause: "mount", what: "source for a bind mount" })?;
-                if options.optional && self.facts.sources.get(source).is_none_or(|facts| facts.kind.is_none())
-                {
+                if options.optional && is_absent(self.facts, source) {
                     return Ok(());
                 }
                 let (id, kind) = self.bind(&clause, source, options.flags)?;
@@ -200,7 +214,8 @@ impl Compiler<'_> {
                 if file {
                     within = Known::Leaf;
                 }
-                id
+                let overlaid = self.is_overlaid(&clause, mount);
+                (id, if overlaid { FileSystem::Own("overlay") } else { FileSystem::Host })
             }
             other => {
                 return Err(PlanError::Target {
@@ -222,8 +237,8 @@ impl Compiler<'_> {
         self.known.insert(target.clone(), within);
         self.layout.attach.push(step(&clause, Action::Attach { mount: id, target: target.clone() }));
         let mut flags = options.flags;
-        flags.read_only &= !self.is_overlaid(&clause, mount);
-        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags });
+        flags.read_only &= file_system != FileSystem::Own("overlay");
+        self.layout.expected.push(ExpectedMount { clause, target: target.clone(), flags, file_system });
         Ok(())
     }
 
@@ -415,6 +430,36 @@ fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
         return Err(target_error(clause, target, why));
     }
     Ok(())
+}
+
+/// Whoever removes a mount point through another mount of its directory detaches what is mounted there
+/// (the kernel since 3.18, `detach_mounts`): in a read-write bind, another payload can.
+fn check_nesting(spec: &Spec, facts: &HostFacts, mounts: &[Mount]) -> Result<(), PlanError> {
+    let present = |mount: &&Mount| mount.source().as_ref().is_some_and(|source| !is_absent(facts, source));
+    let writable: HashSet<&Path> = mounts
+        .iter()
+        .filter(|mount| is_read_write_bind(mount))
+        .filter(present)
+        .map(|mount| mount.destination().as_path())
+        .collect();
+    for target in mounts.iter().map(Mount::destination) {
+        if let Some(outer) = target.ancestors().skip(1).find(|above| writable.contains(above)) {
+            let why = format!(
+                "lies inside {}, which is read-write: who else can write there could remove the mount point, and the \
+                 mount with it; mount it elsewhere, or {} read-only",
+                outer.display(),
+                outer.display(),
+            );
+            let clause = spec.airlock.origins.get(target).map_or("mount", String::as_str);
+            return Err(target_error(clause, target, &why));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is there that could be mounted. A link is something: who made it does not choose what is left out.
+fn is_absent(facts: &HostFacts, source: &Path) -> bool {
+    facts.sources.get(source).is_none_or(|facts| facts.kind.is_none() && facts.link.is_none())
 }
 
 /// Asked of every entry, so it looks at bytes: `Path::components` passes over `.` and costs more.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::Mount;
 
-use super::bind::source_error;
+use super::bind::{refuse_shared_root, source_error};
 use super::{Compiler, Scratch, make, one};
 use crate::host::{FileKind, SourceFacts};
 use crate::ids::{IdMapping, IdMaps, RANGE_LEN};
@@ -56,12 +56,8 @@ impl Compiler<'_> {
                 if facts.kind != Some(FileKind::Directory) {
                     return Err(source_error("root.writable", &path, "is not a directory"));
                 }
-                if facts.uid == 0 && self.identity.root && !facts.private {
-                    return Err(source_error(
-                        "root.writable",
-                        &path,
-                        "belongs to root and others can enter it; `chmod 700` it or give it to an ordinary user",
-                    ));
+                if self.identity.root {
+                    refuse_shared_root("root.writable", &path, facts)?;
                 }
                 let idmap = self
                     .identity

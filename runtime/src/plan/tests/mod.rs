@@ -120,7 +120,7 @@ fn directory((uid, gid): (u32, u32)) -> SourceFacts {
         gid,
         resolved: "/usr".into(),
         private: false,
-        foreign_link: None,
+        link: None,
     }
 }
 
@@ -276,6 +276,9 @@ fn what_is_read_back_is_what_was_planned() {
     let plan = planned(&spec(|_| ()), &root());
     let targets: Vec<&str> = plan.expect.mounts.iter().map(|mount| mount.target.to_str().unwrap()).collect();
     assert_eq!(targets, ["/", "/dev", "/dev/pts", "/proc", "/tmp", "/usr"]);
+    let types: Vec<FileSystem> = plan.expect.mounts.iter().map(|mount| mount.file_system).collect();
+    let own = ["tmpfs", "tmpfs", "devpts", "proc", "tmpfs"].map(FileSystem::Own);
+    assert_eq!(types, [&own[..], &[FileSystem::Host]].concat());
     assert!(plan.expect.mounts[0].flags.read_only && plan.expect.mounts[5].flags.read_only);
     assert_eq!(plan.expect.namespaces, Namespace::ALL);
     assert_eq!(plan.expect.host_ids, (BASE + 1000, BASE + 1000));

@@ -79,12 +79,16 @@ fn sources_that_reach_the_host_are_refused() {
 
 /// Whoever may write where the link is would choose what is mounted.
 #[test]
-fn a_source_behind_somebody_elses_link_is_refused() {
-    let link = SourceFacts { foreign_link: Some("/home/mallory/link".into()), ..directory((501, 20)) };
-    assert!(
-        refusal(&at("/data"), &having(root(), "/srv", link))
-            .contains("leads through the link /home/mallory/link")
-    );
+fn a_source_behind_a_link_is_refused() {
+    let link = SourceFacts { link: Some("/work/link".into()), kind: None, ..directory((501, 20)) };
+    let facts = having(root(), "/srv", link);
+    for options in [&["ro"][..], &["rw"], &["ro", "optional"]] {
+        assert!(
+            refusal(&with_mounts([bind("/srv", "/data", options)]), &facts)
+                .ends_with("source /srv: leads through the link /work/link; name the real path"),
+            "{options:?}"
+        );
+    }
 }
 
 #[test]
@@ -150,7 +154,7 @@ fn what_belongs_to_root_is_written_only_where_no_one_else_comes() {
     let of = |owner| having(root(), "/srv", directory(owner));
     let rw = with_mounts([bind("/srv", "/srv", &["rw"])]);
     for owner in [(0, 0), (0, 20), (501, 0)] {
-        assert!(refusal(&rw, &of(owner)).contains("others can enter it"), "{owner:?}");
+        assert!(refusal(&rw, &of(owner)).contains("below a directory that only root can enter"), "{owner:?}");
         assert_eq!(idmap(&of(owner), &["ro"]), None, "{owner:?}");
     }
     let private = having(root(), "/srv", SourceFacts { private: true, ..directory((0, 0)) });
@@ -188,6 +192,31 @@ fn a_mount_point_is_made_in_the_mount_that_covers_its_parent() {
     );
     assert_eq!(about(&plan, "local/e =").len() + about(&plan, "e/f =").len(), 0);
     assert_eq!(about(&plan, "to /usr/local/e"), ["move m8 to /usr/local/e", "move m9 to /usr/local/e/f"]);
+}
+
+/// Another payload with the same directory could remove the mount point, and what is mounted there with it.
+#[test]
+fn nothing_is_mounted_inside_a_read_write_bind() {
+    let facts = having(srv(), "/mask", directory((501, 20)));
+    let nested = |outer: &str, inner: Value| with_mounts([bind("/srv", "/data", &[outer]), inner]);
+    let inner = [
+        bind("/mask", "/data/mask", &["ro"]),
+        bind("/mask", "/data/a/b/mask", &["rw"]),
+        mount("tmpfs", "/data/tmp", &[]),
+    ];
+    for inner in inner {
+        planned(&nested("ro", inner.clone()), &facts);
+        let refused = refusal(&nested("rw", inner.clone()), &facts);
+        assert!(refused.contains("lies inside /data, which is read-write"), "{inner}: {refused}");
+        assert!(refused.ends_with("mount it elsewhere, or /data read-only"), "{inner}: {refused}");
+        let turned = with_mounts([inner.clone(), bind("/srv", "/data", &["rw"])]);
+        assert!(refusal(&turned, &facts).contains("lies inside /data"), "{inner}");
+    }
+    planned(&nested("rw", bind("/mask", "/database", &["ro"])), &facts);
+    let absent = SourceFacts { kind: None, ..directory((0, 0)) };
+    let optional =
+        with_mounts([bind("/none", "/tmp/x", &["rw", "optional"]), mount("tmpfs", "/tmp/x/y", &[])]);
+    planned(&optional, &having(facts, "/none", absent));
 }
 
 #[test]

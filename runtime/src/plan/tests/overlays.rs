@@ -94,6 +94,22 @@ fn a_directory_that_is_no_directory_is_refused() {
     assert_eq!(refusal(&spec, &facts), "root.kind: source /image: is not a directory");
 }
 
+/// Ids beyond the range show as nobody's, and what is nobody's cannot be written to.
+#[test]
+fn a_root_that_is_written_to_belongs_to_mapped_ids() {
+    let image = |owner| having(facts(), "/image", directory(owner));
+    for owner in [(65_536, 0), (0, 65_536), (1 << 30, 1 << 30)] {
+        for kind in [tmpfs(), kept()] {
+            let refused = refusal(&writable(dir(), kind), &image(owner));
+            assert!(refused.contains("`chown` it to ids of 0..65535"), "{owner:?}: {refused}");
+        }
+        planned(&writable(dir(), json!({ "to": "none" })), &image(owner));
+    }
+    planned(&writable(dir(), tmpfs()), &image((65_535, 65_535)));
+    let user = HostFacts { sources: image((65_536, 65_536)).sources, ..user() };
+    planned(&writable(dir(), tmpfs()), &user);
+}
+
 #[test]
 fn what_is_written_to_a_kept_directory_belongs_to_its_owner() {
     let plan = planned(&writable(host(), kept()), &facts());
@@ -117,7 +133,10 @@ fn what_is_written_to_a_kept_directory_belongs_to_its_owner() {
 fn a_kept_directory_that_others_could_use_is_refused() {
     let spec = writable(host(), kept());
     let upper = |upper| having(facts(), "/upper", upper);
-    assert!(refusal(&spec, &upper(directory((0, 0)))).contains("belongs to root and others can enter it"));
+    for owner in [(0, 0), (0, 20), (501, 0)] {
+        let refused = refusal(&spec, &upper(directory(owner)));
+        assert!(refused.contains("below a directory that only root can enter"), "{owner:?}: {refused}");
+    }
     assert!(refusal(&spec, &upper(file(FileKind::File))).contains("is not a directory"));
     planned(&spec, &upper(SourceFacts { private: true, ..directory((0, 0)) }));
 }

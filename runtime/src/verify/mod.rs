@@ -1,10 +1,9 @@
 //! Verification: the kernel's view of a built sandbox against its plan, before the payload is released.
 
+mod mounts;
+
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 
@@ -12,7 +11,7 @@ use crate::cgroups::Cgroup;
 use crate::ids::{IdMapping, IdMaps};
 use crate::launch::Probe;
 use crate::network;
-use crate::plan::{Action, Expectations, MountFlags, Namespace, Plan};
+use crate::plan::{Action, Expectations, Namespace, Plan};
 use crate::report::{Evidence, EvidenceKind};
 use crate::sys;
 
@@ -51,6 +50,7 @@ impl Verification {
         self.status(expect);
         self.limits(expect);
         self.mounts(expect);
+        self.landlock(plan);
         self.network(expect);
         if let Some(group) = cgroup {
             self.cgroup_membership(group);
@@ -169,67 +169,17 @@ impl Verification {
 
     fn mounts(&mut self, expect: &Expectations) {
         let text = self.read("mountinfo");
-        let mut found: BTreeMap<PathBuf, Vec<&str>> = BTreeMap::new();
-        for line in text.lines() {
-            let fields: Vec<&str> = line.split(' ').collect();
-            let (Some(point), Some(options)) = (fields.get(4), fields.get(5)) else {
-                continue;
-            };
-            let shared = fields
-                .iter()
-                .skip(6)
-                .take_while(|field| **field != "-")
-                .any(|field| field.starts_with("shared:"));
-            if shared {
-                self.differences.push(format!("mount {point} still exchanges mount events with the host"));
+        let (holds, differences) = mounts::compare(&expect.mounts, &expect.covered, &text);
+        self.differences.extend(differences);
+        holds.into_iter().for_each(|(clause, what)| self.holds(&clause, what));
+    }
+
+    /// What the ruleset does is shown by a probe; what this kernel's ABI leaves open, by its number.
+    fn landlock(&mut self, plan: &Plan) {
+        for step in &plan.child {
+            if let Action::Landlock { abi, .. } = &step.action {
+                self.holds("landlock.min_abi", landlock_abi(*abi));
             }
-            // Later mounts cover earlier ones at the same place.
-            found.insert(unescape(point), options.split(',').collect());
-        }
-        for mount in &expect.mounts {
-            let Some(options) = found.get(&mount.target) else {
-                self.differences.push(format!(
-                    "{}: nothing is mounted at {}",
-                    mount.clause,
-                    mount.target.display()
-                ));
-                continue;
-            };
-            let MountFlags { read_only, no_exec, no_dev } = mount.flags;
-            let wanted = [(true, "nosuid"), (read_only, "ro"), (no_exec, "noexec"), (no_dev, "nodev")];
-            let missing: Vec<&str> = wanted
-                .iter()
-                .filter(|(asked, name)| *asked && !options.contains(name))
-                .map(|(_, name)| *name)
-                .collect();
-            if missing.is_empty() {
-                self.holds(
-                    &mount.clause,
-                    format!("{} mounted {}", mount.target.display(), options.join(",")),
-                );
-            } else {
-                self.differences.push(format!(
-                    "{}: {} lacks {missing:?}",
-                    mount.clause,
-                    mount.target.display()
-                ));
-            }
-        }
-        for covered in expect.covered.iter().filter(|path| found.contains_key(*path)) {
-            self.holds("root", format!("{} covered or read-only", covered.display()));
-        }
-        let planned = |point: &Path| {
-            expect.covered.iter().any(|covered| covered == point)
-                || expect.mounts.iter().any(|mount| {
-                    point == mount.target
-                        || (mount.target != Path::new("/") && point.starts_with(&mount.target))
-                })
-        };
-        let strangers: Vec<&PathBuf> = found.keys().filter(|point| !planned(point)).collect();
-        if strangers.is_empty() {
-            self.holds("root", "nothing else is mounted");
-        } else {
-            self.differences.push(format!("root: mounts that nobody asked for: {strangers:?}"));
         }
     }
 
@@ -351,25 +301,23 @@ fn limit_name(resource: u32) -> Option<&'static str> {
     })
 }
 
-/// Undoes the octal escapes of proc_pid_mountinfo(5).
-fn unescape(text: &str) -> PathBuf {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let octal = bytes.get(at + 1..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if bytes[at] == b'\\' => {
-                plain.push(byte);
-                at += 4;
-            }
-            _ => {
-                plain.push(bytes[at]);
-                at += 1;
-            }
-        }
+/// What `abi` cannot restrict (Linux's Documentation/userspace-api/landlock.rst).
+fn landlock_abi(abi: u8) -> String {
+    let rights = [
+        (3, "truncating files"),
+        (5, "ioctl on devices"),
+        (6, "signals and abstract sockets"),
+        (9, "connecting to sockets in mounted directories"),
+    ];
+    let missing: Vec<String> = rights
+        .iter()
+        .filter(|(since, _)| abi < *since)
+        .map(|(since, what)| format!("{what} (needs ABI {since})"))
+        .collect();
+    if missing.is_empty() {
+        return format!("Landlock ABI {abi}");
     }
-    OsString::from_vec(plain).into()
+    format!("Landlock ABI {abi}, which cannot restrict {}", missing.join(", "))
 }
 
 #[cfg(test)]
@@ -377,9 +325,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escaped_mount_points_are_read() {
-        assert_eq!(unescape(r"/a\040b\134c"), PathBuf::from(r"/a b\c"));
-        assert_eq!(unescape("/plain\\"), PathBuf::from("/plain\\"));
+    fn what_a_landlock_abi_leaves_open_is_said() {
+        assert_eq!(
+            landlock_abi(8),
+            "Landlock ABI 8, which cannot restrict connecting to sockets in mounted directories (needs ABI 9)"
+        );
+        assert!(landlock_abi(2).contains("truncating files (needs ABI 3), ioctl"));
+        assert_eq!(landlock_abi(9), "Landlock ABI 9");
     }
 
     #[test]
