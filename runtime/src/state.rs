@@ -24,6 +24,8 @@ use crate::sys;
 /// Extension of a state file, and of one that is not complete.
 const NAMED: &str = "json";
 const NEW: &str = "new";
+/// Time enough to lock and name a state file after it was made.
+const NAMING: Duration = Duration::from_secs(60);
 
 /// What is known of a live sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -294,7 +296,11 @@ impl Sandboxes {
     fn sweep_unnamed(&self) -> Result<(), StateError> {
         for id in self.files(NEW)? {
             let path = self.path(&id).with_extension(NEW);
-            if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            let abandoned = |file: File| {
+                let age = file.metadata().and_then(|metadata| metadata.modified()).map(|time| time.elapsed());
+                matches!(age, Ok(Ok(age)) if age > NAMING) && file.try_lock().is_ok()
+            };
+            if File::open(&path).is_ok_and(abandoned) {
                 // Its monitor may have named it in between: then there is nothing of this name any more.
                 let _ = fs::remove_file(&path);
             }
@@ -441,13 +447,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
         let path = directory.path().join("airlock/sandboxes/x.new");
+        let swept = || {
+            sandboxes.sweep().unwrap();
+            !path.exists()
+        };
         let held = File::create(&path).unwrap();
+        assert!(!swept(), "it may be about to be locked");
+        held.set_modified(std::time::SystemTime::now() - 2 * NAMING).unwrap();
         held.lock().unwrap();
-        sandboxes.sweep().unwrap();
-        assert!(path.exists());
+        assert!(!swept(), "its monitor lives");
         drop(held);
-        sandboxes.sweep().unwrap();
-        assert!(!path.exists());
+        assert!(swept());
     }
 
     #[test]
