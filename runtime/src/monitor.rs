@@ -24,6 +24,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const GRACE_OF_ORPHANS: Duration = Duration::from_secs(1);
 /// A sandbox that has run for this long without a word is likely to run for longer.
 const SETTLING: Duration = Duration::from_millis(200);
+/// How long a monitor waits for remains of others; the clock of its own sandbox runs.
+const SWEEP: Duration = Duration::from_millis(50);
 /// Signals that are passed on to the payload.
 const FORWARDED: [Signal; 6] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
@@ -176,7 +178,7 @@ impl Sandbox {
         released(&self);
         // While the payload starts: what is needed later, and what monitors that were killed have left.
         let spec_digest = spec.digest().unwrap_or_default();
-        if let Err(error) = Sandboxes::open().and_then(|sandboxes| sandboxes.sweep()) {
+        if let Err(error) = Sandboxes::open().and_then(|sandboxes| sandboxes.sweep(SWEEP)) {
             tracing::debug!("{error}");
         }
         let ending = self.watch(started, signals, &mut relay, line)?;
@@ -187,10 +189,7 @@ impl Sandbox {
         // Init is about to exit by itself; its counters are complete but for its own last moments.
         let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
         let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
-        let init_ended = self.parts.init.take().map_or(Ok(()), |init| init.end());
-        let left = init_ended
-            .map_err(|error| error.to_string())
-            .and_then(|()| self.parts.take_away().map_err(|error| error.to_string()));
+        let left = self.parts.take_away().map_err(|error| error.to_string());
         Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
 

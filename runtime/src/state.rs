@@ -234,7 +234,7 @@ impl Sandboxes {
             signal(init, rustix::process::Signal::KILL);
         }
         let deadline = std::time::Instant::now() + END_TIMEOUT;
-        while self.path(id).exists() && self.sweep_one(id) != Ok(true) {
+        while self.path(id).exists() && self.sweep_one(id, END_TIMEOUT) != Ok(true) {
             if std::time::Instant::now() > deadline {
                 return Err(StateError::StillThere);
             }
@@ -243,29 +243,29 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Removes what is left of sandboxes whose monitor died.
-    pub fn sweep(&self) -> Result<Swept, StateError> {
+    /// Removes what is left of sandboxes whose monitor died; waits up to `patience` for each that is dying.
+    pub fn sweep(&self, patience: Duration) -> Result<Swept, StateError> {
         let mut swept = Swept::default();
         self.sweep_unnamed()?;
         for id in self.ids()? {
-            match self.sweep_one(&id) {
+            match self.sweep_one(&id, patience) {
                 Ok(true) => swept.removed.push(id),
                 Ok(false) => swept.live += 1,
                 Err(why) => swept.left.push((id, why)),
             }
         }
-        RangeLock::sweep_pool(&self.id_pool(), |id| id.is_empty() || self.sweep_by_id(id))?;
+        RangeLock::sweep_pool(&self.id_pool(), |id| id.is_empty() || self.sweep_by_id(id, patience))?;
         Ok(swept)
     }
 
     /// Sweeps one sandbox; true when nothing of it is left.
-    pub(crate) fn sweep_by_id(&self, id: &str) -> bool {
+    pub(crate) fn sweep_by_id(&self, id: &str, patience: Duration) -> bool {
         let plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        plain && (!self.path(id).exists() || self.sweep_one(id) == Ok(true))
+        plain && (!self.path(id).exists() || self.sweep_one(id, patience) == Ok(true))
     }
 
     /// True: removed; false: its monitor lives.
-    fn sweep_one(&self, id: &str) -> Result<bool, String> {
+    fn sweep_one(&self, id: &str, patience: Duration) -> Result<bool, String> {
         let path = self.path(id);
         let mut file = match File::options().read(true).write(true).open(&path) {
             Ok(file) => file,
@@ -281,10 +281,10 @@ impl Sandboxes {
         file.read_to_string(&mut text).map_err(|error| error.to_string())?;
         if let Ok(record) = serde_json::from_str::<Record>(&text) {
             if let Some(init) = record.init {
-                end(init)?;
+                end(init, patience)?;
             }
             if let Some(cgroup) = &record.cgroup {
-                remove_cgroup(cgroup)?;
+                remove_cgroup(cgroup, patience)?;
             }
             write_lost_report(&record);
         }
@@ -377,10 +377,11 @@ fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
 }
 
 /// Kills init and waits for its end, which is the end of its PID namespace.
-fn end(init: ProcessRecord) -> Result<(), String> {
+fn end(init: ProcessRecord, patience: Duration) -> Result<(), String> {
     let Some(pidfd) = open_process(init) else { return Ok(()) };
     let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
-    let timeout = Timespec { tv_sec: END_TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+    let timeout =
+        Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
     let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
     match rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))) {
         Ok(0) => Err(format!("init (process {}) does not end; it hangs in the kernel", init.pid)),
@@ -389,12 +390,11 @@ fn end(init: ProcessRecord) -> Result<(), String> {
     }
 }
 
-fn remove_cgroup(record: &CgroupRecord) -> Result<(), String> {
+fn remove_cgroup(record: &CgroupRecord, patience: Duration) -> Result<(), String> {
     let facts = CgroupFacts::read().map_err(|error| error.to_string())?;
     let group = Cgroup::open(record, &facts).map_err(|error| error.to_string())?;
-    let timeout: Duration = END_TIMEOUT;
     let removed =
-        group.remove(Duration::ZERO).or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
+        group.remove(Duration::ZERO).or_else(|_| group.kill(patience).and_then(|()| group.remove(patience)));
     removed.map_err(|error| error.to_string())
 }
 
@@ -435,10 +435,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
         let state = sandboxes.create("live", &spec(), None).unwrap();
-        let swept = sandboxes.sweep().unwrap();
+        let swept = sandboxes.sweep(END_TIMEOUT).unwrap();
         assert_eq!((swept.live, swept.removed.len()), (1, 0));
         drop(state);
-        assert_eq!(sandboxes.sweep().unwrap().removed, ["live"]);
+        assert_eq!(sandboxes.sweep(END_TIMEOUT).unwrap().removed, ["live"]);
         assert!(sandboxes.list().unwrap().is_empty());
     }
 
@@ -448,7 +448,7 @@ mod tests {
         let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
         let path = directory.path().join("airlock/sandboxes/x.new");
         let swept = || {
-            sandboxes.sweep().unwrap();
+            sandboxes.sweep(END_TIMEOUT).unwrap();
             !path.exists()
         };
         let held = File::create(&path).unwrap();
@@ -467,7 +467,7 @@ mod tests {
         let report = directory.path().join("report.json");
         let place = ReportPlace::open(&report).unwrap();
         drop(sandboxes.create("lost", &spec(), Some(place.record().clone())).unwrap());
-        sandboxes.sweep().unwrap();
+        sandboxes.sweep(END_TIMEOUT).unwrap();
         let text = fs::read_to_string(report).unwrap();
         assert!(text.contains("supervisor-lost"), "{text}");
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use airlock_runtime::launch::LaunchOptions;
+use airlock_runtime::launch::{END_TIMEOUT, LaunchOptions};
 use airlock_runtime::monitor::{self, Detached};
 use airlock_runtime::report::ReportPlace;
 use airlock_runtime::spec::Spec;
@@ -39,7 +39,7 @@ pub(crate) fn kill(args: KillArgs) -> Result<ExitCode> {
 }
 
 pub(crate) fn gc(args: FormatArgs) -> Result<ExitCode> {
-    let swept = Sandboxes::open()?.sweep()?;
+    let swept = Sandboxes::open()?.sweep(END_TIMEOUT)?;
     if args.json {
         output::json(&swept)?;
     } else {

@@ -33,7 +33,7 @@ use crate::sys::{self, Cloned};
 use crate::verify::Verification;
 
 /// How long the kernel gets to take a killed sandbox away.
-pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
+pub const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a launch takes besides the spec.
 #[derive(Debug, Default)]
@@ -292,7 +292,9 @@ fn write_id_maps(pid: i32, maps: &IdMaps, deny_setgroups: bool, helper: bool) ->
 impl Parts {
     fn take_ids(&mut self, spec: &Spec, sandboxes: &Sandboxes, id: &str) -> Result<HostIds, LaunchError> {
         if is_root() {
-            let range = RangeLock::take(&sandboxes.id_pool(), id, |last| sandboxes.sweep_by_id(last))?;
+            let range = RangeLock::take(&sandboxes.id_pool(), id, |last| {
+                sandboxes.sweep_by_id(last, Duration::from_millis(50))
+            })?;
             let base = range.base;
             self.range = Some(range);
             return Ok(HostIds::Range { base });
