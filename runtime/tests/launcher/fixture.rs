@@ -232,5 +232,5 @@ pub(crate) fn kill(pid: i32) {
 }
 
 pub(crate) fn sweep() {
-    let _ = Sandboxes::open().unwrap().sweep();
+    let _ = Sandboxes::open().unwrap().sweep(Duration::from_secs(10));
 }
