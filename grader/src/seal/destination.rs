@@ -57,7 +57,11 @@ impl Destination {
         let Some(parent) = path.parent() else {
             return Ok(false);
         };
-        match unlinkat(self.handle(&parent)?, path.name(), AtFlags::REMOVEDIR) {
+        // Where its own directory is gone, so is it.
+        let Ok(parent) = self.handle(&parent) else {
+            return Ok(false);
+        };
+        match unlinkat(parent, path.name(), AtFlags::REMOVEDIR) {
             Ok(()) => Ok(true),
             Err(Errno::NOTEMPTY | Errno::NOENT | Errno::NOTDIR) => Ok(false),
             Err(error) => Err(SealError::at("removing", path)(error)),

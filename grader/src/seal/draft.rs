@@ -53,7 +53,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Copies a file into the draft and says what the copy is. Seals it only with [`Draft::keep`].
+    /// Copies a file into the draft and says what the copy is.
     pub(crate) fn copy(&mut self, found: &Found<'_>, copier: &mut Copier) -> Result<Entry, SealError> {
         let target = self.destination.create(found.path)?;
         let entry = copier.copy(found, &target)?;

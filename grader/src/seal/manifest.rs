@@ -94,6 +94,11 @@ impl Manifest {
         }
     }
 
+    /// Takes out one entry, and nothing else.
+    pub(crate) fn forget(&mut self, path: &TreePath) {
+        self.entries.remove(path);
+    }
+
     /// The entries below a directory.
     pub(crate) fn below<'a>(
         &'a self,
