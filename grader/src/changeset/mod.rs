@@ -28,6 +28,7 @@ pub use error::{ChangesetError, PatchError, PatchFault};
 pub(crate) use hunks::{Hunk, Mark, hunks, lines};
 pub use import::{LARGEST_PATCH, import_patch};
 pub use render::render_patch;
+pub(crate) use render::text_of;
 
 use serde::{Deserialize, Serialize};
 

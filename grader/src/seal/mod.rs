@@ -23,7 +23,7 @@ mod walk;
 
 use std::os::fd::BorrowedFd;
 
-pub(crate) use copy::Copier;
+pub(crate) use copy::{Copier, failure as io_failure};
 pub(crate) use destination::Destination;
 pub use digest::{Digest, NotADigest};
 use draft::CopyAll;
