@@ -122,7 +122,7 @@ fn entropy(counts: impl Iterator<Item = usize> + Clone) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::patch::Added;
     use super::*;
 

@@ -12,6 +12,8 @@ mod patch;
 mod pickle;
 mod rows;
 mod safetensors;
+#[cfg(test)]
+mod tests;
 mod zip;
 
 use std::fmt;

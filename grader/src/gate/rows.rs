@@ -50,10 +50,14 @@ pub(super) fn find<'a, 'b>(lines: &'b [Added<'a>], most: u64) -> Option<(&'b Add
 /// How many number literals the lines hold.
 pub(super) fn numbers(lines: &[Added<'_>]) -> u64 {
     let in_line = |text: &str| {
-        let mut word = false;
+        let (mut before, mut number, mut word) = (' ', false, false);
         let starts = text.chars().filter(|c| {
             let starts = c.is_ascii_digit() && !word;
-            word = c.is_alphanumeric() || matches!(c, '_' | '.');
+            // The sign of an exponent is part of its number.
+            let exponent = number && matches!(before, 'e' | 'E') && matches!(c, '-' | '+');
+            word = c.is_alphanumeric() || matches!(c, '_' | '.') || exponent;
+            number = word && (number || starts);
+            before = *c;
             starts
         });
         starts.count() as u64
@@ -225,6 +229,7 @@ mod tests {
             }])
         };
         assert_eq!(line("w = [0.25, -1e-3, 7, 0xff]"), 4);
+        assert_eq!(line("f(1e+3)-2"), 2);
         assert_eq!(line("x1 = utf8 + a_2 + v1.2"), 0);
     }
 }
