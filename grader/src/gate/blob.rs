@@ -2,8 +2,10 @@
 //!
 //! Lines are joined and white space is dropped, so wrapping a literal or splitting it into concatenated pieces does
 //! not hide it. What is left is judged by windows of 1024 characters. In such a window random base64 has about 5.95
-//! bits per character (order-0 entropy), base85 6.35; of 8,162 source and text files measured, those in ASCII stay
-//! below 5.85 over two windows. Encodings with small alphabets are told by their characters instead.
+//! bits per character (order-0 entropy), base85 6.35; code and prose in ASCII stay below 5.85. Encodings with small
+//! alphabets are told by their characters instead. Of 10,586 source and text files measured (Python's library, the
+//! crates that this project uses, package documentation) three were found: two tables of very long numbers and one
+//! of keys in base64.
 //!
 //! Not found: anything spread thinly between ordinary words. The caps on sizes and numbers bound that.
 
@@ -112,7 +114,6 @@ fn percent(part: usize, whole: usize) -> usize {
 }
 
 /// Bits per character of a distribution.
-#[allow(clippy::cast_precision_loss)] // Counts within one window.
 fn entropy(counts: impl Iterator<Item = usize> + Clone) -> f64 {
     let total = counts.clone().sum::<usize>() as f64;
     counts

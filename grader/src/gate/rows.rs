@@ -213,7 +213,7 @@ mod tests {
         for text in [
             include_str!("rows.rs"),
             include_str!("../../../LICENSE"),
-            include_str!("../changeset/tests.rs"),
+            include_str!("../seal/tests.rs"),
         ] {
             assert_eq!(rows(text), None);
         }

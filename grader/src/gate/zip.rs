@@ -239,31 +239,23 @@ pub(super) mod tests {
 
     use super::*;
 
+    /// A number of a record.
+    fn short<const N: usize>(number: usize) -> [u8; N] {
+        number.to_le_bytes()[..N].try_into().unwrap()
+    }
+
     /// An archive of stored files, as small as the format allows.
     pub(in super::super) fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
         let (mut bytes, mut directory) = (Vec::new(), Vec::new());
         for (name, content) in files {
-            let (header, len) = (
-                (bytes.len() as u32).to_le_bytes(),
-                (content.len() as u32).to_le_bytes(),
-            );
-            let common = [
-                &[0; 12][..],
-                &len,
-                &len,
-                &(name.len() as u16).to_le_bytes(),
-                &[0, 0],
-            ]
-            .concat();
+            let (header, len) = (short::<4>(bytes.len()), short::<4>(content.len()));
+            let common = [&[0; 12][..], &len, &len, &short::<2>(name.len()), &[0, 0]].concat();
             bytes.extend([b"PK\x03\x04\0\0", &common[..], name.as_bytes(), content].concat());
             let place = [&[0; 10][..], &header].concat();
             directory.extend([b"PK\x01\x02\0\0\0\0", &common[..], &place, name.as_bytes()].concat());
         }
-        let (start, len) = (
-            (bytes.len() as u32).to_le_bytes(),
-            (directory.len() as u32).to_le_bytes(),
-        );
-        let count = (files.len() as u16).to_le_bytes();
+        let (start, len) = (short::<4>(bytes.len()), short::<4>(directory.len()));
+        let count = short::<2>(files.len());
         bytes.extend(directory);
         bytes.extend([b"PK\x05\x06\0\0\0\0", &count[..], &count, &len, &start, &[0, 0]].concat());
         bytes

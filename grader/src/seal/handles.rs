@@ -37,7 +37,7 @@ impl State {
             device: stat.st_dev,
             inode: stat.st_ino,
             size: stat.st_size,
-            links: u64::from(stat.st_nlink),
+            links: stat.st_nlink,
             mode: stat.st_mode,
             modified: (stat.st_mtime, stat.st_mtime_nsec),
             changed: (stat.st_ctime, stat.st_ctime_nsec),

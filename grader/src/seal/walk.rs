@@ -210,7 +210,7 @@ fn look(directory: BorrowedFd<'_>, path: &TreePath) -> Result<Stat, SealError> {
         FileType::RegularFile if stat.st_nlink == 1 => Ok(stat),
         FileType::RegularFile => Err(SealError::Links {
             path: path.clone(),
-            links: u64::from(stat.st_nlink),
+            links: stat.st_nlink,
         }),
         _ => Err(SealError::Kind {
             path: path.clone(),
