@@ -282,6 +282,35 @@ pub(super) mod tests {
         assert_eq!(bytes[usize::try_from(read[1].start).unwrap()..][..9], [7; 9]);
     }
 
+    /// PyTorch writes 64-bit end records whether they are needed or not.
+    #[test]
+    fn reads_64_bit_end_records_that_agree() {
+        let small = archive(&[("a", b"1234")]);
+        let (body, end) = small.split_at(small.len() - 22);
+        let wide = |bytes: &[u8]| u64::from(u32::from_le_bytes(bytes.try_into().unwrap())).to_le_bytes();
+        let (count, len, start) = (1_u64.to_le_bytes(), wide(&end[12..16]), wide(&end[16..20]));
+        let with = |start: &[u8; 8], end: &[u8]| {
+            let head = [b"PK\x06\x06", &44_u64.to_le_bytes()[..], &[0; 12]].concat();
+            let locator = [
+                b"PK\x06\x07\0\0\0\0",
+                &(body.len() as u64).to_le_bytes()[..],
+                &[1, 0, 0, 0],
+            ]
+            .concat();
+            [body, &head, &count, &count, &len, start, &locator, end].concat()
+        };
+        let narrow = [&end[..8], &[0xff; 12], &[0, 0]].concat();
+        for end in [end, &narrow] {
+            assert_eq!(entries(&with(&start, end)), entries(&small));
+            assert!(entries(&with(&[0; 8], end)).is_err());
+        }
+        assert!(
+            entries(&with(&start, &[&end[..12], &[9, 9], &end[14..]].concat()))
+                .unwrap_err()
+                .contains("disagree")
+        );
+    }
+
     /// Readers that start from the front and from the back see different archives.
     #[test]
     fn refuses_archives_that_readers_see_differently() {
