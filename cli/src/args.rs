@@ -48,14 +48,15 @@ pub(crate) struct RunArgs {
     /// Make the control group below this one (from each hierarchy's root) instead of the caller's own
     #[arg(long, value_name = "/GROUP")]
     pub(crate) cgroup_parent: Option<PathBuf>,
-    /// Leave the sandbox running in the background and print its name
+    /// Leave the sandbox running in the background and print its name; its output is discarded, and how it ended
+    /// is told by --report alone
     #[arg(short, long)]
     pub(crate) detach: bool,
     /// Give the command no pseudo-terminal even if stdin is a terminal
     #[arg(long)]
     pub(crate) no_tty: bool,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments, after `--` if it has flags of its own
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
@@ -71,8 +72,8 @@ pub(crate) struct PlanArgs {
     pub(crate) cgroup_parent: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments, after `--` if it has flags of its own
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
@@ -91,8 +92,8 @@ pub(crate) struct OverrideArgs {
     /// Mount DIR read-write at /workspace and start there
     #[arg(short, long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Mount SRC at DST, read-only unless `:rw` is added
-    #[arg(short, long = "mount", value_name = "SRC:DST[:rw]", value_parser = mount)]
+    /// Mount SRC at DST: read-only unless `:rw` is added, without programs and native libraries unless `:exec` is
+    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec]", value_parser = mount)]
     mounts: Vec<MountArg>,
     /// Memory limit, swap included: 4GiB
     #[arg(long, value_name = "SIZE")]
@@ -109,7 +110,7 @@ pub(crate) struct OverrideArgs {
     /// Set a variable (K=V) or pass the caller's (K)
     #[arg(short, long, value_name = "K[=V]")]
     env: Vec<String>,
-    /// GPUs: a count, or devices separated by commas
+    /// GPUs: a count, or devices separated by commas (not built yet: refused)
     #[arg(long, value_name = "N|LIST")]
     gpus: Option<String>,
     /// Working directory inside

@@ -16,9 +16,7 @@ const PLACE: &str = "SEAL_TEST_PLACE";
 fn drafts(place: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(place.join("store")).into_iter().flatten();
     let paths = entries.map(|entry| entry.unwrap().path());
-    paths
-        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with('.'))
-        .collect()
+    paths.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with('.')).collect()
 }
 
 fn fill(place: &Path, round: u8) {
@@ -38,12 +36,7 @@ fn child() {
         return;
     };
     let store = Store::open(&place.join("store")).unwrap();
-    seal(
-        File::open(place.join("tree")).unwrap().as_fd(),
-        &store,
-        &Limits::default(),
-    )
-    .unwrap();
+    seal(File::open(place.join("tree")).unwrap().as_fd(), &store, &Limits::default()).unwrap();
 }
 
 #[test]
@@ -61,10 +54,7 @@ fn a_kill_at_any_moment_leaves_a_store_that_works() {
             .unwrap();
         let start = Instant::now();
         while drafts(place).is_empty() && child.try_wait().unwrap().is_none() {
-            assert!(
-                start.elapsed() < Duration::from_secs(60),
-                "the child does not start"
-            );
+            assert!(start.elapsed() < Duration::from_secs(60), "the child does not start");
         }
         std::thread::sleep(Duration::from_millis(u64::from(round) * 4));
         child.kill().unwrap();
@@ -76,12 +66,8 @@ fn a_kill_at_any_moment_leaves_a_store_that_works() {
         for digest in store.list().unwrap() {
             store.get(digest).unwrap().unwrap().verify().unwrap();
         }
-        let sealed = seal(
-            File::open(place.join("tree")).unwrap().as_fd(),
-            &store,
-            &Limits::default(),
-        )
-        .unwrap();
+        let sealed =
+            seal(File::open(place.join("tree")).unwrap().as_fd(), &store, &Limits::default()).unwrap();
         sealed.verify().unwrap();
     }
     assert!(interrupted > 0, "no child was killed in the middle");

@@ -22,43 +22,22 @@ fn time(action: impl FnOnce()) -> Duration {
 }
 
 fn shell(command: &str) -> Duration {
-    time(|| {
-        assert!(
-            Command::new("sh")
-                .args(["-c", command])
-                .status()
-                .unwrap()
-                .success()
-        )
-    })
+    time(|| assert!(Command::new("sh").args(["-c", command]).status().unwrap().success()))
 }
 
 fn measure(name: &str, bytes: u64, place: &Path) {
     let at = place.display();
     let show = |what: &str, duration: Duration| {
         let seconds = duration.as_secs_f64();
-        println!(
-            "  {what:30} {seconds:6.2} s {:5.2} GB/s",
-            bytes as f64 / 1e9 / seconds
-        );
+        println!("  {what:30} {seconds:6.2} s {:5.2} GB/s", bytes as f64 / 1e9 / seconds);
     };
     println!("{name}");
     // Once, to have the tree in memory for all alike.
-    shell(&format!(
-        "find {at}/tree -type f -print0 | xargs -0 cat > /dev/null; sync -f {at}"
-    ));
-    show(
-        "cp -r --reflink=never",
-        shell(&format!("cp -r --reflink=never {at}/tree {at}/copy")),
-    );
+    shell(&format!("find {at}/tree -type f -print0 | xargs -0 cat > /dev/null; sync -f {at}"));
+    show("cp -r --reflink=never", shell(&format!("cp -r --reflink=never {at}/tree {at}/copy")));
     show("  and sync", shell(&format!("sync -f {at}")));
     shell(&format!("rm -r {at}/copy && sync -f {at}"));
-    show(
-        "sha256sum",
-        shell(&format!(
-            "find {at}/tree -type f -print0 | xargs -0 sha256sum > /dev/null"
-        )),
-    );
+    show("sha256sum", shell(&format!("find {at}/tree -type f -print0 | xargs -0 sha256sum > /dev/null")));
     let store = Store::open(&place.join("store")).unwrap();
     let handle = File::open(place.join("tree")).unwrap();
     show(

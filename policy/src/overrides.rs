@@ -41,9 +41,11 @@ pub struct MountArg {
     pub target: String,
     /// Whether it may be written.
     pub mode: MountMode,
+    /// Whether programs and libraries in it may be run.
+    pub exec: bool,
 }
 
-/// Reads `SRC:DST`, `SRC:DST:ro` or `SRC:DST:rw`.
+/// Reads `SRC:DST[:OPTIONS]`; the options are `ro` or `rw`, and `exec`, separated by commas.
 pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
     let bad = |message: &str| PolicyError::Argument {
         option: "--mount",
@@ -51,20 +53,28 @@ pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
         message: message.to_owned(),
     };
     let parts: Vec<&str> = text.split(':').collect();
-    let (source, target, mode) = match parts.as_slice() {
-        [source, target] | [source, target, "ro"] => (source, target, MountMode::Ro),
-        [source, target, "rw"] => (source, target, MountMode::Rw),
-        [_, _, _] => return Err(bad("the mode is `ro` or `rw`")),
+    let (source, target, options) = match parts.as_slice() {
+        [source, target] => (source, target, ""),
+        [source, target, options] => (source, target, *options),
         _ => {
             return Err(bad(
                 "expected SOURCE:TARGET or SOURCE:TARGET:rw; a path with a colon needs a policy file",
             ));
         }
     };
+    let (mut mode, mut exec) = (MountMode::Ro, false);
+    for option in options.split(',').filter(|_| parts.len() == 3) {
+        match option {
+            "ro" => mode = MountMode::Ro,
+            "rw" => mode = MountMode::Rw,
+            "exec" => exec = true,
+            _ => return Err(bad("the options are `ro` or `rw`, and `exec`, separated by commas")),
+        }
+    }
     if source.is_empty() || target.is_empty() {
         return Err(bad("expected SOURCE:TARGET, neither of them empty"));
     }
-    Ok(MountArg { source: (*source).to_owned(), target: (*target).to_owned(), mode })
+    Ok(MountArg { source: (*source).to_owned(), target: (*target).to_owned(), mode, exec })
 }
 
 /// The command line as a document whose "file" has one option a line, so that its mistakes are shown the
@@ -81,12 +91,12 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
             MountTable { source, target, mode: MountMode::Rw, exec: true, optional: false },
         ));
     }
-    for MountArg { source, target, mode } in &overrides.mounts {
+    for MountArg { source, target, mode, exec } in &overrides.mounts {
         let whole = line.add("--mount", format!("{source}:{target}"));
         let colon = whole.span().start + source.len();
         let source = At::new(whole.span().start..colon, source.clone());
         let target = At::new(colon + 1..whole.span().end, target.clone());
-        let mount = MountTable { source, target, mode: *mode, exec: false, optional: false };
+        let mount = MountTable { source, target, mode: *mode, exec: *exec, optional: false };
         document.mount.push(At::new(whole.span(), mount));
     }
     document.limits.memory = line.quantity("--memory", &overrides.memory);

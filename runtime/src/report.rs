@@ -1,12 +1,13 @@
 //! The end report: why and how a sandbox ended, and what confined it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -203,10 +204,7 @@ impl ReportPlace {
         };
         let parent = Walk::to(parent).map_err(io::Error::other)?.resolved;
         let directory = open_directory(&parent)?;
-        let there = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW);
-        if there.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
-            return Err(io::Error::other("is a directory; name a file"));
-        }
+        refuse_other_than_files(&directory, &name)?;
         rustix::fs::accessat(&directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
         let record = ReportRecord { path: parent.join(&name), directory: identity(&directory)? };
         Ok(ReportPlace { directory, name, record })
@@ -229,6 +227,15 @@ impl ReportPlace {
         &self.record
     }
 
+    /// Removes the report of an earlier run, so that it is never taken for this one's.
+    pub fn clear(&self) -> io::Result<()> {
+        refuse_other_than_files(&self.directory, &self.name)?;
+        match rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// There is something of that name.
     pub fn is_taken(&self) -> bool {
         rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
@@ -236,6 +243,7 @@ impl ReportPlace {
 
     /// Writes the report as JSON, whole or not at all.
     pub fn write(&self, report: &EndReport) -> io::Result<()> {
+        refuse_other_than_files(&self.directory, &self.name)?;
         let mut temporary = self.name.clone();
         temporary.push(format!(".{}.tmp", report.id));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -252,6 +260,27 @@ impl ReportPlace {
         }
         written
     }
+}
+
+/// A report takes the place of a file; it must not take that of a device, a FIFO or a link such as /dev/stdout.
+fn refuse_other_than_files(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let kind = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let what = match kind {
+        FileType::RegularFile => return Ok(()),
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "of an unknown kind",
+    };
+    Err(io::Error::other(format!(
+        "is {what}, which a report would replace; name a regular file or a new one"
+    )))
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
@@ -313,6 +342,34 @@ mod tests {
         place.write(&EndReport::without_run("x", Reason::Exited, "")).unwrap();
         assert!(fs::symlink_metadata(&report).unwrap().is_file());
         assert_eq!(fs::read_dir(path("elsewhere")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_report_replaces_files_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::os::unix::fs::symlink("elsewhere", path("link")).unwrap();
+        nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(path("socket")).unwrap());
+        for name in ["link", "fifo", "socket"] {
+            let error = ReportPlace::open(&path(name)).unwrap_err().to_string();
+            assert!(error.contains("would replace"), "{name}: {error}");
+        }
+        let place = ReportPlace::open(&path("report")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", path("report")).unwrap();
+        assert!(place.write(&EndReport::without_run("x", Reason::Exited, "")).is_err());
+        assert!(place.clear().is_err());
+    }
+
+    #[test]
+    fn an_earlier_report_is_cleared() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report");
+        fs::write(&path, "an earlier run's").unwrap();
+        let place = ReportPlace::open(&path).unwrap();
+        place.clear().unwrap();
+        assert!(!path.exists());
+        place.clear().unwrap();
     }
 
     #[test]

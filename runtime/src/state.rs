@@ -49,6 +49,13 @@ pub struct Record {
     pub started: u64,
 }
 
+impl Record {
+    /// The process that watches over the sandbox is alive; without it the next sweep removes what is left.
+    pub fn is_watched(&self) -> bool {
+        open_process(self.monitor).is_some()
+    }
+}
+
 /// A process that can be told from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -400,7 +407,8 @@ fn remove_cgroup(record: &CgroupRecord, patience: Duration) -> Result<(), String
 
 fn write_lost_report(record: &Record) {
     let Some(place) = &record.report else { return };
-    let report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
+    let mut report = EndReport::without_run(&record.id, Reason::SupervisorLost, "the monitor was killed");
+    report.policy.clone_from(&record.policy);
     let written = ReportPlace::reopen(place).and_then(|place| {
         // The monitor may have got as far as writing it.
         if place.is_taken() { Ok(()) } else { place.write(&report) }

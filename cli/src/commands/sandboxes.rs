@@ -21,8 +21,9 @@ pub(crate) fn list(args: FormatArgs) -> Result<ExitCode> {
     for record in records {
         let init = record.init.map_or_else(|| "-".into(), |init| init.pid.to_string());
         let command = output::escape(&record.command);
+        let watched = if record.is_watched() { "" } else { "  (monitor gone: `airlock gc`)" };
         output::print(&format!(
-            "{}  monitor {}  init {init}  {}  {command}\n",
+            "{}  monitor {}  init {init}  {}  {command}{watched}\n",
             record.id, record.monitor.pid, record.policy
         ))?;
     }

@@ -22,11 +22,7 @@ pub fn apply(changeset: &Changeset, store: &Store, target: BorrowedFd<'_>) -> Re
                 destination.remove_file(path)?;
                 let mut above = path.parent();
                 while let Some(directory) = above.filter(|directory| !directory.is_root()) {
-                    above = if destination.remove_empty(&directory)? {
-                        directory.parent()
-                    } else {
-                        None
-                    };
+                    above = if destination.remove_empty(&directory)? { directory.parent() } else { None };
                 }
             }
         }

@@ -28,24 +28,11 @@ pub fn compare(
         changes: Vec::new(),
     };
     walk(tree, limits, &mut compared)?;
-    let Compare {
-        draft,
-        met,
-        mut changes,
-        ..
-    } = compared;
-    let gone = frozen
-        .manifest()
-        .files()
-        .map(|(path, _)| path)
-        .filter(|path| !met.contains(*path));
+    let Compare { draft, met, mut changes, .. } = compared;
+    let gone = frozen.manifest().files().map(|(path, _)| path).filter(|path| !met.contains(*path));
     let counted = gone.filter(|path| !below_excluded(excluded, path));
     changes.extend(counted.map(|path| Change::Removed { path: path.clone() }));
-    Ok(Changeset::new(
-        frozen.digest(),
-        draft.publish()?.digest(),
-        changes,
-    ))
+    Ok(Changeset::new(frozen.digest(), draft.publish()?.digest(), changes))
 }
 
 fn below_excluded(excluded: &GlobSet, path: &TreePath) -> bool {

@@ -39,10 +39,7 @@ impl Hunk<'_> {
 
     /// Lines of the new text in it.
     pub(crate) fn new_len(&self) -> usize {
-        self.lines
-            .iter()
-            .filter(|(mark, _)| *mark != Mark::Removed)
-            .count()
+        self.lines.iter().filter(|(mark, _)| *mark != Mark::Removed).count()
     }
 }
 
@@ -58,10 +55,8 @@ pub(crate) fn hunks<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Hunk<'a>> {
         let next = numbers.len();
         *numbers.entry(*line).or_insert(next)
     };
-    let (a, b): (Vec<usize>, Vec<usize>) = (
-        old.iter().map(&mut number).collect(),
-        new.iter().map(&mut number).collect(),
-    );
+    let (a, b): (Vec<usize>, Vec<usize>) =
+        (old.iter().map(&mut number).collect(), new.iter().map(&mut number).collect());
     group(&marks(&a, &b), old, new)
 }
 
@@ -69,12 +64,7 @@ pub(crate) fn hunks<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Hunk<'a>> {
 fn marks(old: &[usize], new: &[usize]) -> Vec<Mark> {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[start..], &new[start..]);
-    let end = old
-        .iter()
-        .rev()
-        .zip(new.iter().rev())
-        .take_while(|(a, b)| a == b)
-        .count();
+    let end = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[..old.len() - end], &new[..new.len() - end]);
     let mut marks = vec![Mark::Context; start];
     match search(old, new) {
@@ -167,16 +157,11 @@ fn group<'a>(marks: &[Mark], old: &[&'a str], new: &[&'a str]) -> Vec<Hunk<'a>> 
             if last_change.is_none_or(|last| at - last > 2 * CONTEXT + 1) {
                 let context = a.min(CONTEXT).min(last_change.map_or(at, |last| at - last - 1));
                 let before = old[a - context..a].iter().map(|line| (Mark::Context, *line));
-                hunks.push(Hunk {
-                    old_start: a - context,
-                    new_start: b - context,
-                    lines: before.collect(),
-                });
+                hunks.push(Hunk { old_start: a - context, new_start: b - context, lines: before.collect() });
             } else if let (Some(hunk), Some(last)) = (hunks.last_mut(), last_change) {
                 // What came after the last change and is not in the hunk yet.
                 let skipped = (at - last - 1).saturating_sub(CONTEXT);
-                hunk.lines
-                    .extend(old[a - skipped..a].iter().map(|line| (Mark::Context, *line)));
+                hunk.lines.extend(old[a - skipped..a].iter().map(|line| (Mark::Context, *line)));
             }
             last_change = Some(at);
         }
@@ -233,15 +218,9 @@ mod tests {
 
     #[test]
     fn finds_the_shortest_script() {
-        let (old, new) = (
-            ["a", "b", "c", "a", "b", "b", "a"],
-            ["c", "b", "a", "b", "a", "c"],
-        );
+        let (old, new) = (["a", "b", "c", "a", "b", "b", "a"], ["c", "b", "a", "b", "a", "c"]);
         let found = hunks(&old, &new);
-        let edits = found
-            .iter()
-            .flat_map(|hunk| &hunk.lines)
-            .filter(|(mark, _)| *mark != Mark::Context);
+        let edits = found.iter().flat_map(|hunk| &hunk.lines).filter(|(mark, _)| *mark != Mark::Context);
         assert_eq!(edits.count(), 5, "Myers' own example has five edits");
     }
 
@@ -252,10 +231,7 @@ mod tests {
         let changed = |places: &[usize]| {
             let mut new = old.clone();
             places.iter().for_each(|place| new[*place] = "x");
-            hunks(&old, &new)
-                .iter()
-                .map(|hunk| (hunk.old_start, hunk.lines.len()))
-                .collect::<Vec<_>>()
+            hunks(&old, &new).iter().map(|hunk| (hunk.old_start, hunk.lines.len())).collect::<Vec<_>>()
         };
         assert_eq!(changed(&[10, 17]), [(7, 16)]);
         assert_eq!(changed(&[10, 18]), [(7, 8), (15, 8)]);

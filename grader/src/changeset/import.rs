@@ -41,13 +41,7 @@ pub fn import_patch(
         let size = text.len() as u64;
         check(*line, Some(path), "bytes in the file", size, limits.file_bytes)?;
         bytes += size;
-        check(
-            *line,
-            Some(path),
-            "bytes in all files",
-            bytes,
-            limits.logical_bytes,
-        )?;
+        check(*line, Some(path), "bytes in all files", bytes, limits.logical_bytes)?;
         let after = Entry::file(executable, size, Digest::of(text.as_bytes()));
         changes.extend(Change::new(path.clone(), frozen.manifest(), after));
         texts.push((path, executable, text));
@@ -57,21 +51,12 @@ pub fn import_patch(
     for (path, executable, text) in texts {
         draft.write(path, executable, text.as_bytes())?;
     }
-    Ok(Changeset::new(
-        frozen.digest(),
-        draft.publish()?.digest(),
-        changes,
-    ))
+    Ok(Changeset::new(frozen.digest(), draft.publish()?.digest(), changes))
 }
 
 /// What a section makes of its file: the executable bit and the text; `None` if it removes the file.
 fn outcome(section: &Section<'_>, frozen: &Sealed) -> Result<Option<(bool, String)>, ChangesetError> {
-    let Section {
-        line,
-        path,
-        action,
-        hunks,
-    } = section;
+    let Section { line, path, action, hunks } = section;
     let wrong = |what| ChangesetError::from(fault(*line, path, None, what));
     let before = frozen.manifest().file(path);
     let old = match (action, before) {
@@ -108,9 +93,7 @@ fn patched(old: &str, path: &TreePath, hunks: &[PatchHunk<'_>]) -> Result<String
     let mut last = None;
     for (index, PatchHunk { hunk, line, places }) in hunks.iter().enumerate() {
         let wrong = |line: &usize, what| fault(*line, path, Some(index + 1), what);
-        let untouched = old
-            .get(at..hunk.old_start)
-            .ok_or_else(|| wrong(line, PatchFault::Place))?;
+        let untouched = old.get(at..hunk.old_start).ok_or_else(|| wrong(line, PatchFault::Place))?;
         join(&mut new, untouched).ok_or_else(|| wrong(line, PatchFault::Newline))?;
         at = hunk.old_start;
         if new.len() != hunk.new_start {
@@ -143,12 +126,7 @@ fn join<'a>(lines: &mut Vec<&'a str>, more: &[&'a str]) -> Option<()> {
 }
 
 fn fault(line: usize, file: &TreePath, hunk: Option<usize>, fault: PatchFault) -> PatchError {
-    PatchError {
-        line,
-        file: Some(file.clone()),
-        hunk,
-        fault,
-    }
+    PatchError { line, file: Some(file.clone()), hunk, fault }
 }
 
 fn check(

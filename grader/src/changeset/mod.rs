@@ -91,18 +91,9 @@ impl Change {
     /// What the file is afterwards; `None` if it is gone.
     pub fn after(&self) -> Option<Entry> {
         match self {
-            Self::Added {
-                digest,
-                executable,
-                size,
-                ..
+            Self::Added { digest, executable, size, .. } | Self::Changed { digest, executable, size, .. } => {
+                Some(Entry::file(*executable, *size, *digest))
             }
-            | Self::Changed {
-                digest,
-                executable,
-                size,
-                ..
-            } => Some(Entry::file(*executable, *size, *digest)),
             Self::Removed { .. } => None,
         }
     }
@@ -111,18 +102,8 @@ impl Change {
         let file = after.as_file()?;
         let (digest, executable, size) = (file.digest, file.executable, file.size);
         Some(match frozen.file(&path) {
-            None => Self::Added {
-                digest,
-                executable,
-                path,
-                size,
-            },
-            Some(_) => Self::Changed {
-                digest,
-                executable,
-                path,
-                size,
-            },
+            None => Self::Added { digest, executable, path, size },
+            Some(_) => Self::Changed { digest, executable, path, size },
         })
     }
 }
@@ -130,12 +111,7 @@ impl Change {
 impl Changeset {
     fn new(frozen: Digest, contents: Digest, mut files: Vec<Change>) -> Self {
         files.sort_unstable_by(|a, b| a.path().cmp(b.path()));
-        Self {
-            contents,
-            files,
-            frozen,
-            version: VERSION,
-        }
+        Self { contents, files, frozen, version: VERSION }
     }
 
     /// The tree digest of the frozen tree.
@@ -170,9 +146,7 @@ impl Changeset {
             serde_json::from_slice(bytes).map_err(|error| ChangesetError::Json(error.to_string()))?;
         let sorted = read.files.is_sorted_by(|a, b| a.path() < b.path());
         if read.version != VERSION || !sorted || read.to_json()? != bytes {
-            return Err(ChangesetError::Json(
-                "it is not in the canonical form of version 1".into(),
-            ));
+            return Err(ChangesetError::Json("it is not in the canonical form of version 1".into()));
         }
         Ok(read)
     }
@@ -189,10 +163,7 @@ impl Changeset {
 }
 
 fn result(changes: &[Change], frozen: &Manifest) -> Result<Manifest, ChangesetError> {
-    let conflict = |path: &TreePath, why| ChangesetError::Conflict {
-        path: path.clone(),
-        why,
-    };
+    let conflict = |path: &TreePath, why| ChangesetError::Conflict { path: path.clone(), why };
     let mut tree = frozen.clone();
     for change in changes {
         let path = change.path();
@@ -232,10 +203,7 @@ impl Sides {
     /// Finds them in the store, and checks that the contents are those of the changeset.
     pub(crate) fn of(changeset: &Changeset, store: &Store) -> Result<Self, ChangesetError> {
         let get = |digest| store.get(digest)?.ok_or(ChangesetError::Missing { digest });
-        let sides = Self {
-            frozen: get(changeset.frozen)?,
-            contents: get(changeset.contents)?,
-        };
+        let sides = Self { frozen: get(changeset.frozen)?, contents: get(changeset.contents)? };
         for change in &changeset.files {
             let path = change.path();
             if let Some(after) = change.after()

@@ -35,12 +35,7 @@ pub(super) struct PatchHunk<'a> {
 
 /// Reads all sections of a patch.
 pub(super) fn parse(text: &str) -> Result<Vec<Section<'_>>, PatchError> {
-    let mut reader = Reader {
-        lines: text.split_inclusive('\n').collect(),
-        at: 0,
-        file: None,
-        hunk: None,
-    };
+    let mut reader = Reader { lines: text.split_inclusive('\n').collect(), at: 0, file: None, hunk: None };
     if !text.is_empty() && !text.ends_with('\n') {
         reader.at = reader.lines.len() - 1;
         return Err(reader.error(PatchFault::CutOff));
@@ -72,9 +67,7 @@ struct Headers {
 
 impl<'a> Reader<'a> {
     fn peek(&self) -> Option<&'a str> {
-        self.lines
-            .get(self.at)
-            .map(|line| line.strip_suffix('\n').unwrap_or(line))
+        self.lines.get(self.at).map(|line| line.strip_suffix('\n').unwrap_or(line))
     }
 
     /// The rest of the next line, if it starts with `prefix`; it is consumed then.
@@ -86,20 +79,12 @@ impl<'a> Reader<'a> {
 
     /// An error on the next line.
     fn error(&self, fault: PatchFault) -> PatchError {
-        PatchError {
-            line: self.at + 1,
-            file: self.file.clone(),
-            hunk: self.hunk,
-            fault,
-        }
+        PatchError { line: self.at + 1, file: self.file.clone(), hunk: self.hunk, fault }
     }
 
     /// An error on the line just consumed.
     fn error_before(&self, fault: PatchFault) -> PatchError {
-        PatchError {
-            line: self.at,
-            ..self.error(fault)
-        }
+        PatchError { line: self.at, ..self.error(fault) }
     }
 
     fn section(&mut self) -> Result<Section<'a>, PatchError> {
@@ -135,12 +120,7 @@ impl<'a> Reader<'a> {
         if sides.is_some() && hunks.is_empty() {
             return Err(self.error(PatchFault::Expected("a hunk")));
         }
-        Ok(Section {
-            line,
-            path,
-            action,
-            hunks,
-        })
+        Ok(Section { line, path, action, hunks })
     }
 
     fn headers(&mut self) -> Result<Headers, PatchError> {
@@ -189,9 +169,7 @@ impl<'a> Reader<'a> {
     /// The path of the lines `---` and `+++`, and which of the two sides exist.
     fn names(&mut self, expected: Option<&TreePath>) -> Result<(TreePath, (bool, bool)), PatchError> {
         let mut side = |prefix: &str, letter: &str, what| -> Result<Option<TreePath>, PatchError> {
-            let name = self
-                .take(prefix)
-                .ok_or_else(|| self.error(PatchFault::Expected(what)))?;
+            let name = self.take(prefix).ok_or_else(|| self.error(PatchFault::Expected(what)))?;
             side_name(name, letter).map_err(|fault| self.error_before(fault))
         };
         let old = side("--- ", "a/", "a line `---`")?;
@@ -211,13 +189,7 @@ impl<'a> Reader<'a> {
         git: bool,
         sides: Option<(bool, bool)>,
     ) -> Result<Action, PatchError> {
-        let Headers {
-            old_mode,
-            new_mode,
-            new_file,
-            deleted,
-            index_mode,
-        } = *headers;
+        let Headers { old_mode, new_mode, new_file, deleted, index_mode } = *headers;
         let action = match (new_file, deleted, old_mode, new_mode) {
             (Some(mode), None, None, None) => Action::Add(mode),
             (None, Some(mode), None, None) => Action::Remove(Some(mode)),
@@ -246,11 +218,7 @@ impl<'a> Reader<'a> {
         let header = self.take("@@ ").and_then(ranges);
         let wrong = PatchFault::Expected("a hunk header `@@ -A,B +C,D @@`");
         let ((old_start, old_len), (new_start, new_len)) = header.ok_or_else(|| self.error_before(wrong))?;
-        let mut hunk = Hunk {
-            old_start,
-            new_start,
-            lines: Vec::new(),
-        };
+        let mut hunk = Hunk { old_start, new_start, lines: Vec::new() };
         let (mut places, mut old, mut new) = (Vec::new(), 0, 0);
         while old < old_len || new < new_len {
             let full = self.lines.get(self.at).copied().unwrap_or_default();
@@ -299,11 +267,7 @@ fn both_names(names: &str) -> Result<TreePath, PatchFault> {
     };
     let (old, new) = pair.ok_or(PatchFault::TwoPaths)?;
     let (old, new) = (stripped(&old, "a/")?, stripped(&new, "b/")?);
-    if old == new {
-        Ok(old)
-    } else {
-        Err(PatchFault::TwoPaths)
-    }
+    if old == new { Ok(old) } else { Err(PatchFault::TwoPaths) }
 }
 
 /// The path of a line `---` or `+++`; `None` for `/dev/null`. What follows a tab (a time) does not count.
@@ -318,17 +282,11 @@ fn side_name(name: &str, letter: &str) -> Result<Option<TreePath>, PatchFault> {
     if !rest.is_empty() && !rest.starts_with('\t') {
         return Err(PatchFault::Expected("nothing after the path"));
     }
-    if name == "/dev/null" {
-        Ok(None)
-    } else {
-        stripped(&name, letter).map(Some)
-    }
+    if name == "/dev/null" { Ok(None) } else { stripped(&name, letter).map(Some) }
 }
 
 fn stripped(name: &str, letter: &str) -> Result<TreePath, PatchFault> {
-    let path = name
-        .strip_prefix(letter)
-        .ok_or(PatchFault::Expected("paths that start with a/ and b/"))?;
+    let path = name.strip_prefix(letter).ok_or(PatchFault::Expected("paths that start with a/ and b/"))?;
     let path = TreePath::new(path)?;
     if path.names().any(|name| name.eq_ignore_ascii_case(".git")) {
         return Err(PatchFault::GitPath);
@@ -338,9 +296,7 @@ fn stripped(name: &str, letter: &str) -> Result<TreePath, PatchFault> {
 
 /// The mode at the end of an index line, if it has one; `None` if it is no index line.
 fn index_mode(index: &str) -> Option<Option<&str>> {
-    let (names, mode) = index
-        .split_once(' ')
-        .map_or((index, None), |(names, mode)| (names, Some(mode)));
+    let (names, mode) = index.split_once(' ').map_or((index, None), |(names, mode)| (names, Some(mode)));
     let (old, new) = names.split_once("..")?;
     let hex =
         |name: &str| (4..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -352,9 +308,7 @@ fn ranges(header: &str) -> Option<((usize, usize), (usize, usize))> {
     let range = |text: &str| {
         let (start, len) = text.split_once(',').unwrap_or((text, "1"));
         let number = |text: &str| {
-            text.bytes()
-                .all(|byte| byte.is_ascii_digit())
-                .then(|| text.parse::<usize>().ok())?
+            text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<usize>().ok())?
         };
         let (start, len) = (number(start)?, number(len)?);
         // An empty range names the line before it, any other its first line.

@@ -27,11 +27,8 @@ pub(super) fn unquote(text: &str) -> Option<(String, &str)> {
                 b'r' => b'\r',
                 quoted @ (b'"' | b'\\') => quoted,
                 first @ b'0'..=b'3' => {
-                    let mut octal = || {
-                        rest.next()
-                            .map(|(_, byte)| byte)
-                            .filter(|byte| (b'0'..=b'7').contains(byte))
-                    };
+                    let mut octal =
+                        || rest.next().map(|(_, byte)| byte).filter(|byte| (b'0'..=b'7').contains(byte));
                     let (second, third) = (octal()?, octal()?);
                     (first - b'0') << 6 | (second - b'0') << 3 | (third - b'0')
                 }
@@ -55,10 +52,7 @@ mod tests {
             let plain = || (quoted.clone().into_owned(), String::new());
             assert_eq!(read.unwrap_or_else(plain), (path.to_owned(), String::new()));
         }
-        assert_eq!(
-            unquote(r#""a/\303\274\t" rest"#),
-            Some(("a/ü\t".to_owned(), " rest"))
-        );
+        assert_eq!(unquote(r#""a/\303\274\t" rest"#), Some(("a/ü\t".to_owned(), " rest")));
         for wrong in [r#""open"#, r#""\q""#, r#""\400""#, r#""\377""#, r#""\12""#] {
             assert_eq!(unquote(wrong), None, "{wrong}");
         }

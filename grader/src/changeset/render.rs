@@ -17,10 +17,7 @@ pub(super) const NO_NEWLINE: &str = "\\ No newline at end of file\n";
 pub fn render_patch(changeset: &Changeset, store: &Store) -> Result<String, ChangesetError> {
     let sides = Sides::of(changeset, store)?;
     let mut patch = String::new();
-    changeset
-        .files()
-        .iter()
-        .try_for_each(|change| section(change, &sides, &mut patch))?;
+    changeset.files().iter().try_for_each(|change| section(change, &sides, &mut patch))?;
     Ok(patch)
 }
 
@@ -39,10 +36,7 @@ pub(crate) fn text_of(
 
 fn section(change: &Change, sides: &Sides, patch: &mut String) -> Result<(), ChangesetError> {
     let path = change.path();
-    let (before, after) = (
-        sides.frozen.manifest().file(path),
-        sides.contents.manifest().file(path),
-    );
+    let (before, after) = (sides.frozen.manifest().file(path), sides.contents.manifest().file(path));
     let (before, after) = match change {
         Change::Added { .. } => (None, after),
         Change::Changed { .. } => (before, after),
@@ -79,12 +73,7 @@ fn section(change: &Change, sides: &Sides, patch: &mut String) -> Result<(), Cha
         // As git does: a tab ends a name with a space in it, which other tools would cut there.
         let tab = if path.as_str().contains(' ') { "\t" } else { "" };
         let tab = |name: &str| if name == "/dev/null" { "" } else { tab };
-        let _ = writeln!(
-            patch,
-            "--- {old_name}{}\n+++ {new_name}{}",
-            tab(&old_name),
-            tab(&new_name)
-        );
+        let _ = writeln!(patch, "--- {old_name}{}\n+++ {new_name}{}", tab(&old_name), tab(&new_name));
     }
     hunks.iter().for_each(|hunk| write_hunk(hunk, patch));
     Ok(())
@@ -100,10 +89,7 @@ fn write_hunk(hunk: &Hunk<'_>, patch: &mut String) {
         1 => format!("{}", start + 1),
         _ => format!("{},{len}", start + 1),
     };
-    let (old, new) = (
-        range(hunk.old_start, hunk.old_len()),
-        range(hunk.new_start, hunk.new_len()),
-    );
+    let (old, new) = (range(hunk.old_start, hunk.old_len()), range(hunk.new_start, hunk.new_len()));
     let _ = writeln!(patch, "@@ -{old} +{new} @@");
     for (mark, line) in &hunk.lines {
         patch.push(match mark {

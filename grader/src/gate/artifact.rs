@@ -44,9 +44,8 @@ pub enum Pickles {
 impl Default for ArtifactRules {
     fn default() -> Self {
         let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let storages = [
-            "Float", "Half", "BFloat16", "Double", "Long", "Int", "Short", "Char", "Byte", "Bool",
-        ];
+        let storages =
+            ["Float", "Half", "BFloat16", "Double", "Long", "Int", "Short", "Char", "Byte", "Bool"];
         let mut imports: Vec<String> = own(&[
             "collections.OrderedDict",
             "torch.Size",
@@ -69,9 +68,7 @@ impl Default for ArtifactRules {
             ]),
             chat_templates: Vec::new(),
             pickles: Pickles::Refuse,
-            pickle_suffixes: own(&[
-                "bin", "pt", "pkl", "pickle", "ckpt", "joblib", "npy", "npz", "dill",
-            ]),
+            pickle_suffixes: own(&["bin", "pt", "pkl", "pickle", "ckpt", "joblib", "npy", "npz", "dill"]),
             imports,
             max_config_bytes: 64 << 20,
         }
@@ -115,9 +112,7 @@ impl ArtifactGate {
             } else if suffix("safetensors") {
                 let header = read_header(&file);
                 refusals.extend(
-                    header
-                        .err()
-                        .map(|error| Refusal::new(Rule::Safetensors, path, error.to_string())),
+                    header.err().map(|error| Refusal::new(Rule::Safetensors, path, error.to_string())),
                 );
             } else if suffix("jinja") || suffix("jinja2") {
                 self.template(path, entry.digest, &mut refusals);
@@ -147,26 +142,16 @@ impl ArtifactGate {
         let mut file = file;
         for entry in entries {
             let name = entry.name.to_lowercase();
-            if self
-                .rules
-                .code
-                .iter()
-                .any(|suffix| name.ends_with(&format!(".{}", suffix.to_lowercase())))
-            {
+            if self.rules.code.iter().any(|suffix| name.ends_with(&format!(".{}", suffix.to_lowercase()))) {
                 return Err("an archive that holds code".into());
             }
             if name.ends_with(".pkl") {
                 pickles += 1;
-                file.seek(SeekFrom::Start(entry.start))
-                    .map_err(|error| error.to_string())?;
+                file.seek(SeekFrom::Start(entry.start)).map_err(|error| error.to_string())?;
                 self.stream(Read::by_ref(&mut file).take(entry.len))?;
             }
         }
-        if pickles == 0 {
-            Err("an archive without a pickle".into())
-        } else {
-            Ok(())
-        }
+        if pickles == 0 { Err("an archive without a pickle".into()) } else { Ok(()) }
     }
 
     fn stream(&self, stream: impl Read) -> Result<(), String> {
@@ -174,11 +159,7 @@ impl ArtifactGate {
         if facts.unknown {
             return Err("a pickle that imports what it does not name".into());
         }
-        let strangers = facts
-            .imports
-            .iter()
-            .filter(|import| !self.rules.imports.contains(import))
-            .count();
+        let strangers = facts.imports.iter().filter(|import| !self.rules.imports.contains(import)).count();
         if strangers > 0 {
             Err(format!("a pickle with {strangers} imports that are not allowed"))
         } else {
@@ -192,11 +173,7 @@ impl ArtifactGate {
             refusals.push(Refusal::new(Rule::FileSize, path, why));
             return;
         }
-        let mut found = Config {
-            gate: self,
-            path,
-            refusals,
-        };
+        let mut found = Config { gate: self, path, refusals };
         if listen(BufReader::new(file), &mut found).is_err() {
             refusals.push(Refusal::new(Rule::ConfigKey, path, "not one JSON document"));
         }
@@ -204,11 +181,7 @@ impl ArtifactGate {
 
     fn template(&self, path: &TreePath, digest: Digest, refusals: &mut Vec<Refusal>) {
         if !self.rules.chat_templates.contains(&digest) {
-            refusals.push(Refusal::new(
-                Rule::ChatTemplate,
-                path,
-                "a chat template that is not known",
-            ));
+            refusals.push(Refusal::new(Rule::ChatTemplate, path, "a chat template that is not known"));
         }
     }
 }
@@ -240,8 +213,7 @@ impl Listener for Config<'_> {
         // A template stands under the key itself or, named, in a list of templates.
         let name = keys.last().is_some_and(|key| key == "name");
         if keys.iter().any(|key| key == "chat_template") && !name {
-            self.gate
-                .template(self.path, Digest::of(value.as_bytes()), self.refusals);
+            self.gate.template(self.path, Digest::of(value.as_bytes()), self.refusals);
         }
     }
 }
@@ -267,12 +239,8 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, bytes).unwrap();
         }
-        let tree = seal(
-            File::open(dir.path().join("tree")).unwrap().as_fd(),
-            &store,
-            &Limits::default(),
-        )
-        .unwrap();
+        let tree =
+            seal(File::open(dir.path().join("tree")).unwrap().as_fd(), &store, &Limits::default()).unwrap();
         let refusals = ArtifactGate::new(rules.clone()).check(&tree).unwrap();
         refusals.iter().map(ToString::to_string).collect()
     }
@@ -296,11 +264,7 @@ mod tests {
     fn refuses_code_and_configuration_that_imports_it() {
         for (path, bytes, expected) in [
             ("modeling.py", &b""[..], "modeling.py: the suffix of code [code]"),
-            (
-                "deep/er/Evil.PYC",
-                b"",
-                "deep/er/Evil.PYC: the suffix of code [code]",
-            ),
+            ("deep/er/Evil.PYC", b"", "deep/er/Evil.PYC: the suffix of code [code]"),
             ("kernel.so", b"", "kernel.so: the suffix of code [code]"),
             (
                 "config.json",
@@ -322,16 +286,8 @@ mod tests {
                 br#"{"trust_remote_code": false}"#,
                 "c.json: the key `trust_remote_code` makes loaders run code [config-key]",
             ),
-            (
-                "c.json",
-                br#"{"x": 1} {"auto_map": 1}"#,
-                "c.json: not one JSON document [config-key]",
-            ),
-            (
-                "c.json",
-                b"{'auto_map': 1}",
-                "c.json: not one JSON document [config-key]",
-            ),
+            ("c.json", br#"{"x": 1} {"auto_map": 1}"#, "c.json: not one JSON document [config-key]"),
+            ("c.json", b"{'auto_map': 1}", "c.json: not one JSON document [config-key]"),
             (
                 "model.safetensors",
                 b"\xff\0\0\0\0\0\0\0{}",
@@ -342,10 +298,7 @@ mod tests {
         }
         // Twice the same key: a reader that keeps only the last would see neither the first nor its value.
         let twice = br#"{"auto_map": {"AutoModel": "evil.M"}, "auto_map": {}}"#;
-        assert_eq!(
-            refused(&ArtifactRules::default(), &[("config.json", twice)]).len(),
-            2
-        );
+        assert_eq!(refused(&ArtifactRules::default(), &[("config.json", twice)]).len(), 2);
     }
 
     #[test]
@@ -360,36 +313,21 @@ mod tests {
         let listed =
             |text: &str| format!(r#"{{"chat_template": [{{"name": "default", "template": "{text}"}}]}}"#);
         for form in [plain, listed] {
-            assert_eq!(
-                refused(&rules, &[("tokenizer_config.json", form(template).as_bytes())]),
-                [""; 0]
-            );
+            assert_eq!(refused(&rules, &[("tokenizer_config.json", form(template).as_bytes())]), [""; 0]);
             let expected = "tokenizer_config.json: a chat template that is not known [chat-template]";
-            assert_eq!(
-                refused(&rules, &[("tokenizer_config.json", form(evil).as_bytes())]),
-                [expected]
-            );
+            assert_eq!(refused(&rules, &[("tokenizer_config.json", form(evil).as_bytes())]), [expected]);
         }
-        assert_eq!(
-            refused(&rules, &[("chat_template.jinja", template.as_bytes())]),
-            [""; 0]
-        );
-        assert_eq!(
-            refused(&rules, &[("chat_template.jinja", evil.as_bytes())]).len(),
-            1
-        );
+        assert_eq!(refused(&rules, &[("chat_template.jinja", template.as_bytes())]), [""; 0]);
+        assert_eq!(refused(&rules, &[("chat_template.jinja", evil.as_bytes())]).len(), 1);
     }
 
     /// vllm#12366, anemoi-core#1416, transformers#43140: `torch.load` of an untrusted file.
     #[test]
     fn refuses_pickles_whatever_they_are_called() {
         let zipped = archive(&[("m/data.pkl", TENSORS)]);
-        for (path, bytes) in [
-            ("model.bin", TENSORS),
-            ("model.pt", &zipped),
-            ("weights.dat", TENSORS),
-            ("x.safetensors", EVIL),
-        ] {
+        for (path, bytes) in
+            [("model.bin", TENSORS), ("model.pt", &zipped), ("weights.dat", TENSORS), ("x.safetensors", EVIL)]
+        {
             let expected = format!("{path}: pickles are refused [pickle]");
             assert_eq!(refused(&ArtifactRules::default(), &[(path, bytes)]), [expected]);
         }
@@ -397,21 +335,10 @@ mod tests {
 
     #[test]
     fn scans_pickles_where_they_are_allowed() {
-        let rules = ArtifactRules {
-            pickles: Pickles::Scan,
-            ..ArtifactRules::default()
-        };
-        let zipped = |pickle| {
-            archive(&[
-                ("m/data.pkl", pickle),
-                ("m/data/0", &[0; 16]),
-                ("m/version", b"3\n"),
-            ])
-        };
-        assert_eq!(
-            refused(&rules, &[("a.ckpt", TENSORS), ("b.pt", &zipped(TENSORS))]),
-            [""; 0]
-        );
+        let rules = ArtifactRules { pickles: Pickles::Scan, ..ArtifactRules::default() };
+        let zipped =
+            |pickle| archive(&[("m/data.pkl", pickle), ("m/data/0", &[0; 16]), ("m/version", b"3\n")]);
+        assert_eq!(refused(&rules, &[("a.ckpt", TENSORS), ("b.pt", &zipped(TENSORS))]), [""; 0]);
         let with_code = archive(&[("m/data.pkl", TENSORS), ("m/code/__torch__.py", b"")]);
         let prefixed = [TENSORS, &zipped(EVIL)].concat();
         for (bytes, why) in [
@@ -419,21 +346,12 @@ mod tests {
             (zipped(EVIL), "a pickle with 1 imports that are not allowed"),
             (with_code, "an archive that holds code"),
             (archive(&[("m/data/0", b"")]), "an archive without a pickle"),
-            (
-                zipped(EVIL)[..60].to_vec(),
-                "the archive does not end with an end record without comment",
-            ),
-            (
-                b"\x80\x04\x8c\x06system\x93.".to_vec(),
-                "a pickle that imports what it does not name",
-            ),
+            (zipped(EVIL)[..60].to_vec(), "the archive does not end with an end record without comment"),
+            (b"\x80\x04\x8c\x06system\x93.".to_vec(), "a pickle that imports what it does not name"),
             (b"raw".to_vec(), "not a pickle: "),
         ] {
             let refusals = refused(&rules, &[("model.pt", &bytes)]);
-            assert!(
-                refusals.len() == 1 && refusals[0].contains(why),
-                "{refusals:?}, not {why}"
-            );
+            assert!(refusals.len() == 1 && refusals[0].contains(why), "{refusals:?}, not {why}");
         }
         // Read from the front, this is a harmless pickle; read from the back, an archive with another one.
         assert_eq!(

@@ -33,12 +33,7 @@ pub(super) fn find<'a, 'b>(
     let characters: Vec<(char, usize)> = lines
         .iter()
         .enumerate()
-        .flat_map(|(index, line)| {
-            line.text
-                .chars()
-                .filter(|c| !c.is_whitespace())
-                .map(move |c| (c, index))
-        })
+        .flat_map(|(index, line)| line.text.chars().filter(|c| !c.is_whitespace()).map(move |c| (c, index)))
         .collect();
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut run: Option<(usize, usize, &'static str)> = None;
@@ -68,27 +63,15 @@ fn encoding(window: &[(char, usize)]) -> Option<&'static str> {
     }
     let total = window.len();
     let share = |of: &dyn Fn(char) -> bool| {
-        let count: usize = counts
-            .iter()
-            .filter(|(c, _)| of(**c))
-            .map(|(_, count)| count)
-            .sum();
+        let count: usize = counts.iter().filter(|(c, _)| of(**c)).map(|(_, count)| count).sum();
         percent(count, total)
     };
     if share(&|c| !c.is_ascii()) > 25 {
         return (entropy(counts.values().copied()) >= DENSE_SYMBOLS)
             .then_some("bytes spelt in other scripts");
     }
-    let bits = entropy(
-        counts
-            .iter()
-            .filter(|(c, _)| c.is_ascii())
-            .map(|(_, count)| *count),
-    );
-    let escapes = window
-        .windows(2)
-        .filter(|pair| pair[0].0 == '\\' && pair[1].0 == 'x')
-        .count();
+    let bits = entropy(counts.iter().filter(|(c, _)| c.is_ascii()).map(|(_, count)| *count));
+    let escapes = window.windows(2).filter(|pair| pair[0].0 == '\\' && pair[1].0 == 'x').count();
     let upper = |c: char| matches!(c, 'A'..='Z' | '2'..='7' | '=');
     let lower = |c: char| matches!(c, 'a'..='z' | '2'..='7' | '=');
     if bits >= DENSE {
@@ -116,10 +99,7 @@ fn percent(part: usize, whole: usize) -> usize {
 /// Bits per character of a distribution.
 fn entropy(counts: impl Iterator<Item = usize> + Clone) -> f64 {
     let total = counts.clone().sum::<usize>() as f64;
-    counts
-        .map(|count| count as f64 / total)
-        .map(|share| -share * share.log2())
-        .sum()
+    counts.map(|count| count as f64 / total).map(|share| -share * share.log2()).sum()
 }
 
 #[cfg(test)]
@@ -145,31 +125,19 @@ pub(super) mod tests {
             b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
         let digits = bytes.chunks_exact(4).flat_map(|word| {
             let number = u32::from_be_bytes(word.try_into().unwrap());
-            (0..5)
-                .rev()
-                .map(move |power| ALPHABET[(number / 85_u32.pow(power) % 85) as usize] as char)
+            (0..5).rev().map(move |power| ALPHABET[(number / 85_u32.pow(power) % 85) as usize] as char)
         });
         digits.collect()
     }
 
     fn found(text: &str) -> Option<&'static str> {
-        let lines: Vec<Added<'_>> = text
-            .lines()
-            .enumerate()
-            .map(|(line, text)| Added {
-                hunk: 1,
-                line: line + 1,
-                text,
-            })
-            .collect();
+        let lines: Vec<Added<'_>> =
+            text.lines().enumerate().map(|(line, text)| Added { hunk: 1, line: line + 1, text }).collect();
         find(&lines, 2048).map(|(_, what, _)| what)
     }
 
     fn wrapped(text: &str, before: &str, after: &str) -> String {
-        let pieces = text
-            .as_bytes()
-            .chunks(64)
-            .map(|piece| str::from_utf8(piece).unwrap());
+        let pieces = text.as_bytes().chunks(64).map(|piece| str::from_utf8(piece).unwrap());
         pieces.map(|piece| format!("{before}{piece}{after}\n")).collect()
     }
 
@@ -203,11 +171,7 @@ pub(super) mod tests {
         ] {
             assert_eq!(found(text), Some(what), "in one line");
             for (before, after) in [("", ""), ("    \"", "\""), ("", "\\")] {
-                assert_eq!(
-                    found(&wrapped(text, before, after)),
-                    Some(what),
-                    "{before}…{after}"
-                );
+                assert_eq!(found(&wrapped(text, before, after)), Some(what), "{before}…{after}");
             }
         }
         assert_eq!(found(&base32768), Some("bytes spelt in other scripts"));

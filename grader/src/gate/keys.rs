@@ -17,11 +17,7 @@ pub(super) trait Listener {
 /// Reads one JSON document to its end.
 pub(super) fn listen(document: impl Read, listener: &mut dyn Listener) -> Result<(), serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_reader(document);
-    Node {
-        keys: &mut Vec::new(),
-        listener,
-    }
-    .deserialize(&mut reader)?;
+    Node { keys: &mut Vec::new(), listener }.deserialize(&mut reader)?;
     reader.end()
 }
 
@@ -71,13 +67,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items
-            .next_element_seed(Node {
-                keys: self.keys,
-                listener: self.listener,
-            })?
-            .is_some()
-        {}
+        while items.next_element_seed(Node { keys: self.keys, listener: self.listener })?.is_some() {}
         Ok(())
     }
 
@@ -85,10 +75,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             self.listener.key(&key);
             self.keys.push(key);
-            entries.next_value_seed(Node {
-                keys: self.keys,
-                listener: self.listener,
-            })?;
+            entries.next_value_seed(Node { keys: self.keys, listener: self.listener })?;
             self.keys.pop();
         }
         Ok(())

@@ -46,13 +46,7 @@ pub struct Refusal {
 
 impl Refusal {
     fn new(rule: Rule, path: &TreePath, why: impl Into<String>) -> Self {
-        Self {
-            rule,
-            path: path.clone(),
-            hunk: None,
-            line: None,
-            why: why.into(),
-        }
+        Self { rule, path: path.clone(), hunk: None, line: None, why: why.into() }
     }
 }
 
@@ -120,8 +114,7 @@ impl fmt::Display for Rule {
 /// Whether a name ends with a dot and one of `suffixes`, whatever the case.
 fn has_suffix(path: &TreePath, suffixes: &[String]) -> bool {
     let name = path.name().to_lowercase();
-    suffixes.iter().any(|suffix| {
-        name.strip_suffix(&suffix.to_lowercase())
-            .is_some_and(|stem| stem.ends_with('.'))
-    })
+    suffixes
+        .iter()
+        .any(|suffix| name.strip_suffix(&suffix.to_lowercase()).is_some_and(|stem| stem.ends_with('.')))
 }

@@ -62,16 +62,10 @@ impl HiddenRows {
     /// The rows that a text holds, each once, by line.
     pub fn overlaps(&self, text: &str) -> Vec<Overlap> {
         let mut found: HashMap<usize, usize> = HashMap::new();
-        for form in [
-            normal_form(text).collect::<Vec<_>>(),
-            normal_form(&unescaped(text)).collect(),
-        ] {
+        for form in [normal_form(text).collect::<Vec<_>>(), normal_form(&unescaped(text)).collect()] {
             self.search(&form, &mut found);
         }
-        let mut overlaps: Vec<Overlap> = found
-            .into_iter()
-            .map(|(row, line)| Overlap { line, row })
-            .collect();
+        let mut overlaps: Vec<Overlap> = found.into_iter().map(|(row, line)| Overlap { line, row }).collect();
         overlaps.sort_unstable();
         overlaps
     }
@@ -87,10 +81,8 @@ impl HiddenRows {
             let Some(candidates) = (at + 1 >= PROBE).then(|| self.probes.get(&rolling)).flatten() else {
                 continue;
             };
-            for (row, middle) in candidates
-                .iter()
-                .filter(|(row, _)| !found.contains_key(row))
-                .collect::<Vec<_>>()
+            for (row, middle) in
+                candidates.iter().filter(|(row, _)| !found.contains_key(row)).collect::<Vec<_>>()
             {
                 let wanted = &self.rows[*row];
                 let Some(start) = (at + 1 - PROBE).checked_sub(*middle) else {
@@ -114,9 +106,7 @@ fn normal_form(text: &str) -> impl Iterator<Item = (char, usize)> {
 }
 
 fn hash(characters: &[char]) -> u64 {
-    characters
-        .iter()
-        .fold(0, |hash, c| hash.wrapping_mul(BASE).wrapping_add(u64::from(*c)))
+    characters.iter().fold(0, |hash, c| hash.wrapping_mul(BASE).wrapping_add(u64::from(*c)))
 }
 
 /// A text with the escapes of JSON and of common languages resolved. Escaped newlines become spaces, so that lines
@@ -137,10 +127,7 @@ fn unescaped(text: &str) -> String {
             _ => 0,
         };
         let ahead: String = rest.clone().take(digits).collect();
-        match (
-            escape,
-            u32::from_str_radix(&ahead, 16).ok().and_then(char::from_u32),
-        ) {
+        match (escape, u32::from_str_radix(&ahead, 16).ok().and_then(char::from_u32)) {
             (Some('x' | 'u' | 'U'), Some(decoded)) if ahead.chars().count() == digits => {
                 rest.by_ref().take(digits).for_each(drop);
                 out.push(if decoded == '\n' { ' ' } else { decoded });
@@ -170,13 +157,7 @@ mod tests {
     fn finds_a_row_whatever_its_case_spacing_and_unicode_form() {
         let full_width: String = ROW
             .chars()
-            .map(|c| {
-                if c.is_ascii_graphic() {
-                    char::from_u32(u32::from(c) + 0xfee0).unwrap()
-                } else {
-                    c
-                }
-            })
+            .map(|c| if c.is_ascii_graphic() { char::from_u32(u32::from(c) + 0xfee0).unwrap() } else { c })
             .collect();
         let decomposed: String = ROW.nfd().collect();
         let escaped = ROW.replace('ü', "\\u00fc").replace(' ', "\\n");
@@ -203,13 +184,9 @@ mod tests {
 
     #[test]
     fn other_rows_parts_and_short_rows_are_not_found() {
-        for text in [
-            &ROW.replace("315", "316"),
-            &ROW[..ROW.len() / 2],
-            "A train leaves Zürich at 9:40",
-            "Yes.",
-            "",
-        ] {
+        for text in
+            [&ROW.replace("315", "316"), &ROW[..ROW.len() / 2], "A train leaves Zürich at 9:40", "Yes.", ""]
+        {
             assert_eq!(found(text), [], "{text}");
         }
         assert_eq!(HiddenRows::new([ROW, "Yes."]).left_out(), 1);

@@ -113,11 +113,7 @@ impl PatchGate {
     /// Compiles the globs of `rules`.
     pub fn new(rules: PatchRules) -> Result<Self, globset::Error> {
         let (editable, data) = (globs(&rules.editable)?, globs(&rules.data)?);
-        Ok(Self {
-            rules,
-            editable,
-            data,
-        })
+        Ok(Self { rules, editable, data })
     }
 
     /// Everything that the rules refuse in a changeset. `hidden` are rows that the candidate must not know.
@@ -134,10 +130,7 @@ impl PatchGate {
         let (mut bytes, mut numbers) = (0_u64, 0);
         for change in changeset.files() {
             self.check_place(change, &sides.frozen, &mut refusals);
-            let Some(size) = change
-                .after()
-                .and_then(|after| after.as_file().map(|file| file.size))
-            else {
+            let Some(size) = change.after().and_then(|after| after.as_file().map(|file| file.size)) else {
                 continue;
             };
             bytes = bytes.saturating_add(size);
@@ -151,25 +144,11 @@ impl PatchGate {
         }
         let whole = [
             (Rule::TotalSize, "bytes", bytes, self.rules.max_total_bytes),
-            (
-                Rule::FileCount,
-                "files",
-                changeset.files().len() as u64,
-                self.rules.max_files,
-            ),
-            (
-                Rule::Numbers,
-                "numbers",
-                numbers,
-                none_is_all(self.rules.max_numbers),
-            ),
+            (Rule::FileCount, "files", changeset.files().len() as u64, self.rules.max_files),
+            (Rule::Numbers, "numbers", numbers, none_is_all(self.rules.max_numbers)),
         ];
         for (rule, what, found, most) in whole.into_iter().filter(|(_, _, found, most)| found > most) {
-            refusals.push(Refusal::new(
-                rule,
-                &TreePath::ROOT,
-                format!("{found} {what}, more than {most}"),
-            ));
+            refusals.push(Refusal::new(rule, &TreePath::ROOT, format!("{found} {what}, more than {most}")));
         }
         Ok(refusals)
     }
@@ -212,11 +191,7 @@ impl PatchGate {
             None => Ok(Some(String::new())),
         };
         let Some(new) = text(&sides.contents)? else {
-            refusals.push(Refusal::new(
-                Rule::Binary,
-                path,
-                "not text (UTF-8 without zero bytes)",
-            ));
+            refusals.push(Refusal::new(Rule::Binary, path, "not text (UTF-8 without zero bytes)"));
             return Ok(());
         };
         let old = text(&sides.frozen)?.unwrap_or_default();
@@ -228,63 +203,32 @@ impl PatchGate {
             for (offset, (mark, text)) in kept.enumerate() {
                 if *mark == Mark::Added {
                     let (hunk, line) = (index + 1, hunk.new_start + offset + 1);
-                    added.push(Added {
-                        hunk,
-                        line,
-                        text: text.trim_end_matches(['\n', '\r']),
-                    });
+                    added.push(Added { hunk, line, text: text.trim_end_matches(['\n', '\r']) });
                 }
             }
         }
         let mut refuse = |rule, place: &Added<'_>, why: String| {
             let (hunk, line) = (Some(place.hunk), Some(place.line));
-            refusals.push(Refusal {
-                hunk,
-                line,
-                ..Refusal::new(rule, path, why)
-            });
+            refusals.push(Refusal { hunk, line, ..Refusal::new(rule, path, why) });
         };
         let longest = none_is_all(self.rules.max_line_bytes);
         for long in added.iter().filter(|added| added.text.len() as u64 > longest) {
-            refuse(
-                Rule::LongLine,
-                long,
-                format!("a line of {} bytes, more than {longest}", long.text.len()),
-            );
+            refuse(Rule::LongLine, long, format!("a line of {} bytes, more than {longest}", long.text.len()));
         }
         if let Some((place, what, found)) = blob::find(&added, none_is_all(self.rules.max_encoded)) {
-            refuse(
-                Rule::EncodedBlob,
-                place,
-                format!("{found} characters in a row look like {what}"),
-            );
+            refuse(Rule::EncodedBlob, place, format!("{found} characters in a row look like {what}"));
         }
         if !self.data.is_match(path.as_str()) {
             *numbers += rows::numbers(&added);
             if let Some((place, found)) = rows::find(&added, none_is_all(self.rules.max_data_rows)) {
-                refuse(
-                    Rule::DataRows,
-                    place,
-                    format!("{found} lines in a row look like data"),
-                );
+                refuse(Rule::DataRows, place, format!("{found} lines in a row look like data"));
             }
         }
         if let Some(hidden) = hidden {
             let known: Vec<usize> = hidden.overlaps(&old).iter().map(|overlap| overlap.row).collect();
-            for overlap in hidden
-                .overlaps(&new)
-                .into_iter()
-                .filter(|overlap| !known.contains(&overlap.row))
-            {
-                let hunk = added
-                    .iter()
-                    .rfind(|added| added.line <= overlap.line)
-                    .or(added.first());
-                let place = Added {
-                    hunk: hunk.map_or(1, |added| added.hunk),
-                    line: overlap.line,
-                    text: "",
-                };
+            for overlap in hidden.overlaps(&new).into_iter().filter(|overlap| !known.contains(&overlap.row)) {
+                let hunk = added.iter().rfind(|added| added.line <= overlap.line).or(added.first());
+                let place = Added { hunk: hunk.map_or(1, |added| added.hunk), line: overlap.line, text: "" };
                 refuse(Rule::HiddenRow, &place, "the text of a hidden row".into());
             }
         }

@@ -53,11 +53,7 @@ pub fn scan_pickles(mut stream: impl BufRead) -> Result<PickleFacts, PickleError
         if index > 0 && stream.fill_buf()?.is_empty() {
             break;
         }
-        let mut scan = Scan {
-            facts: &mut facts,
-            memo: HashMap::new(),
-            strings: [None, None],
-        };
+        let mut scan = Scan { facts: &mut facts, memo: HashMap::new(), strings: [None, None] };
         match scan.pickle(&mut stream) {
             Ok(()) => facts.pickles += 1,
             Err(PickleError::Memo) => return Err(PickleError::Memo),
@@ -257,34 +253,17 @@ mod tests {
         for (pickle, expected) in [
             (&b"cos\nsystem\n(S'id'\ntR."[..], "os.system"),
             (b"(S'id'\nios\nsystem\n.", "os.system"),
-            (
-                b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94.",
-                "os.system",
-            ),
-            (
-                b"\x80\x04\x95\x08\0\0\0\0\0\0\0\x8c\x02os\x94\x8c\x06system\x93.",
-                "os.system",
-            ),
+            (b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94.", "os.system"),
+            (b"\x80\x04\x95\x08\0\0\0\0\0\0\0\x8c\x02os\x94\x8c\x06system\x93.", "os.system"),
             // By the memo: the same strings, remembered and dropped before.
-            (
-                b"\x80\x04\x8c\x02os\x940\x8c\x06system\x940h\0h\x01\x93.",
-                "os.system",
-            ),
+            (b"\x80\x04\x8c\x02os\x940\x8c\x06system\x940h\0h\x01\x93.", "os.system"),
             (b"\x80\x04X\x02\0\0\0osX\x06\0\0\0system\x93.", "os.system"),
             (b"\x80\x04\x8d\x02\0\0\0\0\0\0\0osU\x06system\x93.", "os.system"),
             (b"\x80\x04Vos\nq\x07S'system'\n\x93.", "os.system"),
         ] {
-            assert_eq!(
-                imports(pickle),
-                (vec![expected.to_owned()], false),
-                "{}",
-                pickle.escape_ascii()
-            );
+            assert_eq!(imports(pickle), (vec![expected.to_owned()], false), "{}", pickle.escape_ascii());
         }
-        assert_eq!(
-            imports(b"\x80\x02]q\0(K\x01M\x02\x03J\0\0\0\0G\0\0\0\0\0\0\0\0e."),
-            (vec![], false)
-        );
+        assert_eq!(imports(b"\x80\x02]q\0(K\x01M\x02\x03J\0\0\0\0G\0\0\0\0\0\0\0\0e."), (vec![], false));
     }
 
     #[test]
@@ -304,18 +283,9 @@ mod tests {
     fn later_pickles_and_broken_ones_count() {
         let facts = scan_pickles(&b"N.N.cos\nsystem\n)R\xff"[..]).unwrap();
         assert_eq!((facts.pickles, facts.imports.len()), (2, 1));
-        assert!(matches!(
-            scan_pickles(&b"\xffPAYLOAD"[..]),
-            Err(PickleError::Opcode(0xff))
-        ));
-        assert!(matches!(
-            scan_pickles(&b"\x80\x04\x8c\x09os"[..]),
-            Err(PickleError::Read(_))
-        ));
+        assert!(matches!(scan_pickles(&b"\xffPAYLOAD"[..]), Err(PickleError::Opcode(0xff))));
+        assert!(matches!(scan_pickles(&b"\x80\x04\x8c\x09os"[..]), Err(PickleError::Read(_))));
         assert!(matches!(scan_pickles(&b""[..]), Err(PickleError::Read(_))));
-        assert!(matches!(
-            scan_pickles(&b"B\xff\xff\xff\xffx"[..]),
-            Err(PickleError::Read(_))
-        ));
+        assert!(matches!(scan_pickles(&b"B\xff\xff\xff\xffx"[..]), Err(PickleError::Read(_))));
     }
 }

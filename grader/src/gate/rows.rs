@@ -43,8 +43,7 @@ pub(super) fn find<'a, 'b>(lines: &'b [Added<'a>], most: u64) -> Option<(&'b Add
             }
         }
     }
-    run.filter(|(_, _, count)| *count > most)
-        .map(|(start, _, count)| (start, count))
+    run.filter(|(_, _, count)| *count > most).map(|(start, _, count)| (start, count))
 }
 
 /// How many number literals the lines hold.
@@ -82,9 +81,7 @@ fn shape(line: &str) -> Option<Shape> {
         let fields = split(inner.unwrap_or(row), *separator)?;
         let kinds: Vec<Field> = fields.iter().map(|field| kind(field.trim())).collect();
         let literal = literal || kinds.contains(&Field::Quoted);
-        let data = kinds
-            .iter()
-            .any(|kind| matches!(kind, Field::Fraction | Field::Quoted | Field::Words))
+        let data = kinds.iter().any(|kind| matches!(kind, Field::Fraction | Field::Quoted | Field::Words))
             || (!literal && kinds.contains(&Field::Integer) && kinds.contains(&Field::Word));
         let code = kinds
             .iter()
@@ -121,21 +118,11 @@ fn kind(field: &str) -> Field {
     let number = field.trim_start_matches(['-', '+']);
     let quoted = |quote| field.len() >= 2 && field.starts_with(quote) && field.ends_with(quote);
     if number.starts_with(|c: char| c.is_ascii_digit() || c == '.') && number.parse::<f64>().is_ok() {
-        return if number.contains(['.', 'e', 'E']) {
-            Field::Fraction
-        } else {
-            Field::Integer
-        };
+        return if number.contains(['.', 'e', 'E']) { Field::Fraction } else { Field::Integer };
     }
-    let hexadecimal = number
-        .strip_prefix("0x")
-        .is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    if hexadecimal
-        || matches!(
-            field,
-            "null" | "None" | "true" | "false" | "True" | "False" | "nan" | "NaN"
-        )
-    {
+    let hexadecimal =
+        number.strip_prefix("0x").is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if hexadecimal || matches!(field, "null" | "None" | "true" | "false" | "True" | "False" | "nan" | "NaN") {
         return Field::Integer;
     }
     if quoted('"') || quoted('\'') {
@@ -158,15 +145,8 @@ mod tests {
     use super::*;
 
     fn rows(text: &str) -> Option<(usize, usize)> {
-        let lines: Vec<Added<'_>> = text
-            .lines()
-            .enumerate()
-            .map(|(line, text)| Added {
-                hunk: 1,
-                line: line + 1,
-                text,
-            })
-            .collect();
+        let lines: Vec<Added<'_>> =
+            text.lines().enumerate().map(|(line, text)| Added { hunk: 1, line: line + 1, text }).collect();
         find(&lines, 15).map(|(start, count)| (start.line, count))
     }
 
@@ -210,24 +190,16 @@ mod tests {
         for form in forms {
             assert_eq!(rows(&table(200, form)), None, "{}", form(1));
         }
-        for text in [
-            include_str!("rows.rs"),
-            include_str!("../../../LICENSE"),
-            include_str!("../seal/tests.rs"),
-        ] {
+        for text in
+            [include_str!("rows.rs"), include_str!("../../../LICENSE"), include_str!("../seal/tests.rs")]
+        {
             assert_eq!(rows(text), None);
         }
     }
 
     #[test]
     fn counts_numbers_and_not_names() {
-        let line = |text| {
-            numbers(&[Added {
-                hunk: 1,
-                line: 1,
-                text,
-            }])
-        };
+        let line = |text| numbers(&[Added { hunk: 1, line: 1, text }]);
         assert_eq!(line("w = [0.25, -1e-3, 7, 0xff]"), 4);
         assert_eq!(line("f(1e+3)-2"), 2);
         assert_eq!(line("x1 = utf8 + a_2 + v1.2"), 0);

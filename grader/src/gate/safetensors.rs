@@ -71,32 +71,17 @@ pub fn read_header(file: &File) -> Result<Header, SafetensorsError> {
     }
     let mut json = vec![0; usize::try_from(length).map_err(|_| too_long)?];
     file.read_exact_at(&mut json, 8)?;
-    let Entries {
-        mut tensors,
-        metadata,
-    } = serde_json::from_slice(&json)?;
+    let Entries { mut tensors, metadata } = serde_json::from_slice(&json)?;
     tensors.sort_by_key(|(_, info)| info.data_offsets);
 
     let data = 8 + length;
     let mut at = 0;
     let mut checked = Vec::with_capacity(tensors.len());
-    for (
-        index,
-        (
-            name,
-            Info {
-                dtype,
-                shape,
-                data_offsets: (start, end),
-            },
-        ),
-    ) in tensors.into_iter().enumerate()
+    for (index, (name, Info { dtype, shape, data_offsets: (start, end) })) in tensors.into_iter().enumerate()
     {
         let wrong = |why| SafetensorsError::Tensor(index + 1, why);
         let element = bytes_of(&dtype).ok_or_else(|| wrong("has an unknown element type"))?;
-        let wanted = shape
-            .iter()
-            .try_fold(element, |bytes, dimension| bytes.checked_mul(*dimension));
+        let wanted = shape.iter().try_fold(element, |bytes, dimension| bytes.checked_mul(*dimension));
         let wanted = wanted.ok_or_else(|| wrong("has more elements than can be counted"))?;
         if start != at {
             return Err(wrong("does not start where the one before ends"));
@@ -108,19 +93,10 @@ pub fn read_header(file: &File) -> Result<Header, SafetensorsError> {
             return Err(wrong("ends after the file"));
         }
         at = end;
-        checked.push(Tensor {
-            name,
-            dtype,
-            shape,
-            start: data + start,
-            len: wanted,
-        });
+        checked.push(Tensor { name, dtype, shape, start: data + start, len: wanted });
     }
     match size - data - at {
-        0 => Ok(Header {
-            tensors: checked,
-            metadata,
-        }),
+        0 => Ok(Header { tensors: checked, metadata }),
         left => Err(SafetensorsError::Trailing(left)),
     }
 }
@@ -161,13 +137,8 @@ impl<'de> Deserialize<'de> for Entries {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-                let (mut entries, mut seen) = (
-                    Entries {
-                        tensors: Vec::new(),
-                        metadata: BTreeMap::new(),
-                    },
-                    BTreeSet::new(),
-                );
+                let (mut entries, mut seen) =
+                    (Entries { tensors: Vec::new(), metadata: BTreeMap::new() }, BTreeSet::new());
                 while let Some(name) = map.next_key::<String>()? {
                     if !seen.insert(name.clone()) {
                         return Err(A::Error::custom("a name comes twice"));
@@ -220,37 +191,17 @@ mod tests {
         let one = |tensor: String| format!(r#"{{"a":{tensor}}}"#);
         let two = |a: String, b: String| format!(r#"{{"a":{a},"b":{b}}}"#);
         let cases = [
-            (
-                one(tensor("U8", "[4]", 0, 5)),
-                5,
-                "has another size than its type and shape say",
-            ),
+            (one(tensor("U8", "[4]", 0, 5)), 5, "has another size than its type and shape say"),
             (one(tensor("U8", "[4]", 4, 0)), 4, "does not start where"),
             (one(tensor("U8", "[4]", 1, 5)), 5, "does not start where"),
             (one(tensor("U8", "[4]", 0, 4)), 3, "ends after the file"),
             (one(tensor("U8", "[4]", 0, 4)), 5, "1 bytes belong to no tensor"),
-            (
-                one(tensor("U8", "[4294967296,4294967296]", 0, 0)),
-                0,
-                "more elements than can be counted",
-            ),
+            (one(tensor("U8", "[4294967296,4294967296]", 0, 0)), 0, "more elements than can be counted"),
             (one(tensor("PY", "[4]", 0, 4)), 4, "unknown element type"),
-            (
-                two(tensor("U8", "[4]", 0, 4), tensor("U8", "[4]", 2, 6)),
-                6,
-                "does not start where",
-            ),
-            (
-                format!(r#"{{"a":{0},"a":{0}}}"#, tensor("U8", "[0]", 0, 0)),
-                0,
-                "a name comes twice",
-            ),
+            (two(tensor("U8", "[4]", 0, 4), tensor("U8", "[4]", 2, 6)), 6, "does not start where"),
+            (format!(r#"{{"a":{0},"a":{0}}}"#, tensor("U8", "[0]", 0, 0)), 0, "a name comes twice"),
             (one(tensor("U8", "[-1]", 0, 0)), 0, "the header: invalid value"),
-            (
-                one(tensor("U8", "[0]", 0, 0).replace("{\"dtype", "{\"code\":1,\"dtype")),
-                0,
-                "unknown field",
-            ),
+            (one(tensor("U8", "[0]", 0, 0).replace("{\"dtype", "{\"code\":1,\"dtype")), 0, "unknown field"),
             ("[]".into(), 0, "the header: invalid type"),
             ("{} x".into(), 0, "the header: trailing"),
         ];

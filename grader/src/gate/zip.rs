@@ -39,20 +39,14 @@ struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], ZipError> {
-        let (taken, rest) = self
-            .0
-            .split_at_checked(len)
-            .ok_or(ZipError::Form("has a record that is cut off"))?;
+        let (taken, rest) =
+            self.0.split_at_checked(len).ok_or(ZipError::Form("has a record that is cut off"))?;
         self.0 = rest;
         Ok(taken)
     }
 
     fn number(&mut self, len: usize) -> Result<u64, ZipError> {
-        Ok(self
-            .bytes(len)?
-            .iter()
-            .rev()
-            .fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Ok(self.bytes(len)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 }
 
@@ -80,9 +74,7 @@ pub fn read_entries(file: &File) -> Result<Vec<ZipEntry>, ZipError> {
     let mut free = 0;
     for (index, (header, entry)) in entries.iter_mut().enumerate() {
         if *header < free || (index == 0 && *header != 0) {
-            return Err(ZipError::Form(
-                "has entries that overlap, or something before the first",
-            ));
+            return Err(ZipError::Form("has entries that overlap, or something before the first"));
         }
         entry.start = local(file, *header, &entry.name)?;
         let end = entry.start.checked_add(entry.len).filter(|end| *end <= start);
@@ -104,12 +96,8 @@ fn directory(file: &File, size: u64) -> Result<(u64, u64, u64), ZipError> {
     if fields.bytes(4)? != b"PK\x05\x06" || fields.number(4)? != 0 {
         return Err(wrong());
     }
-    let (here, count, len, start) = (
-        fields.number(2)?,
-        fields.number(2)?,
-        fields.number(4)?,
-        fields.number(4)?,
-    );
+    let (here, count, len, start) =
+        (fields.number(2)?, fields.number(2)?, fields.number(4)?, fields.number(4)?);
     if here != count || fields.number(2)? != 0 {
         return Err(wrong());
     }
@@ -123,22 +111,12 @@ fn directory(file: &File, size: u64) -> Result<(u64, u64, u64), ZipError> {
     let mut fields = Fields(&locator[8..]);
     let place = fields.number(8)?;
     if place.checked_add(END_64 + LOCATOR) != Some(at) {
-        return Err(ZipError::Form(
-            "has a 64-bit end record at another place than its end",
-        ));
+        return Err(ZipError::Form("has a 64-bit end record at another place than its end"));
     }
     let record = read(file, place, END_64)?;
     let mut fields = Fields(&record);
-    let head = (
-        fields.bytes(4)? == b"PK\x06\x06",
-        fields.number(8)?,
-        fields.number(4)?,
-        fields.number(8)?,
-    );
-    let (here, wide) = (
-        fields.number(8)?,
-        (fields.number(8)?, fields.number(8)?, fields.number(8)?),
-    );
+    let head = (fields.bytes(4)? == b"PK\x06\x06", fields.number(8)?, fields.number(4)?, fields.number(8)?);
+    let (here, wide) = (fields.number(8)?, (fields.number(8)?, fields.number(8)?, fields.number(8)?));
     let (count_64, len_64, start_64) = wide;
     let agrees = |narrow: u64, wide: u64, escape: u64| narrow == wide || narrow == escape;
     let same = agrees(count, count_64, 0xffff)
@@ -195,14 +173,7 @@ fn record(fields: &mut Fields<'_>) -> Result<(u64, ZipEntry), ZipError> {
     if packed != len {
         return Err(ZipError::Form("has an entry of two sizes"));
     }
-    Ok((
-        header,
-        ZipEntry {
-            name: name.to_owned(),
-            start: 0,
-            len,
-        },
-    ))
+    Ok((header, ZipEntry { name: name.to_owned(), start: 0, len }))
 }
 
 /// Where an entry's bytes start, if its local header repeats the directory.
@@ -216,13 +187,9 @@ fn local(file: &File, header: u64, name: &str) -> Result<u64, ZipError> {
     fields.bytes(16)?;
     let (name_len, extra_len) = (fields.number(2)?, fields.number(2)?);
     let same = mark && flags & 1 == 0 && method == 0 && name_len == name.len() as u64;
-    let after = header
-        .checked_add(LOCAL)
-        .ok_or(ZipError::Form("has a record that is cut off"))?;
+    let after = header.checked_add(LOCAL).ok_or(ZipError::Form("has a record that is cut off"))?;
     if !same || read(file, after, name_len)? != name.as_bytes() {
-        return Err(ZipError::Form(
-            "has a local header that differs from the directory",
-        ));
+        return Err(ZipError::Form("has a local header that differs from the directory"));
     }
     Ok(after.saturating_add(name_len + extra_len))
 }
@@ -271,14 +238,7 @@ pub(super) mod tests {
     fn finds_stored_entries() {
         let bytes = archive(&[("m/data.pkl", b"N."), ("m/data/0", &[7; 9])]);
         let read = entries(&bytes).unwrap();
-        assert_eq!(
-            read[0],
-            ZipEntry {
-                name: "m/data.pkl".into(),
-                start: 40,
-                len: 2
-            }
-        );
+        assert_eq!(read[0], ZipEntry { name: "m/data.pkl".into(), start: 40, len: 2 });
         assert_eq!(bytes[usize::try_from(read[1].start).unwrap()..][..9], [7; 9]);
     }
 
@@ -291,12 +251,8 @@ pub(super) mod tests {
         let (count, len, start) = (1_u64.to_le_bytes(), wide(&end[12..16]), wide(&end[16..20]));
         let with = |start: &[u8; 8], end: &[u8]| {
             let head = [b"PK\x06\x06", &44_u64.to_le_bytes()[..], &[0; 12]].concat();
-            let locator = [
-                b"PK\x06\x07\0\0\0\0",
-                &(body.len() as u64).to_le_bytes()[..],
-                &[1, 0, 0, 0],
-            ]
-            .concat();
+            let locator =
+                [b"PK\x06\x07\0\0\0\0", &(body.len() as u64).to_le_bytes()[..], &[1, 0, 0, 0]].concat();
             [body, &head, &count, &count, &len, start, &locator, end].concat()
         };
         let narrow = [&end[..8], &[0xff; 12], &[0, 0]].concat();
@@ -317,31 +273,19 @@ pub(super) mod tests {
         let good = archive(&[("a", b"1234"), ("b", b"5678")]);
         entries(&good).unwrap();
         let edited = |from: &[u8], to: &[u8]| {
-            let at = good
-                .windows(from.len())
-                .rposition(|window| window == from)
-                .unwrap();
+            let at = good.windows(from.len()).rposition(|window| window == from).unwrap();
             [&good[..at], to, &good[at + from.len()..]].concat()
         };
         for (bytes, expected) in [
-            (
-                [b"N.", &good[..]].concat(),
-                "something between its directory and its end",
-            ),
+            ([b"N.", &good[..]].concat(), "something between its directory and its end"),
             ([&good[..], b"x"].concat(), "does not end with an end record"),
             (archive(&[("a", b"1"), ("a", b"2")]), "has a name twice"),
-            (
-                edited(b"b", b"c"),
-                "a local header that differs from the directory",
-            ),
+            (edited(b"b", b"c"), "a local header that differs from the directory"),
             (
                 edited(b"PK\x01\x02\0\0\0\0\0\0\0\0", b"PK\x01\x02\0\0\0\0\0\0\x08\0"),
                 "compressed or encrypted",
             ),
-            (
-                edited(b"PK\x01\x02\0\0\0\0\0\0", b"PK\x01\x02\0\0\0\0\x01\0"),
-                "compressed or encrypted",
-            ),
+            (edited(b"PK\x01\x02\0\0\0\0\0\0", b"PK\x01\x02\0\0\0\0\x01\0"), "compressed or encrypted"),
             (b"PK\x03\x04".to_vec(), "does not end with an end record"),
         ] {
             let error = entries(&bytes).unwrap_err();

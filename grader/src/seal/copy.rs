@@ -29,11 +29,7 @@ pub(crate) struct Copier {
 
 impl Copier {
     pub(crate) fn new() -> Self {
-        Self {
-            block: vec![0; BLOCK].into(),
-            zeros: vec![0; BLOCK].into(),
-            clones: true,
-        }
+        Self { block: vec![0; BLOCK].into(), zeros: vec![0; BLOCK].into(), clones: true }
     }
 
     /// What a file is, without copying it.
@@ -61,12 +57,7 @@ impl Copier {
     ) -> Result<Digest, SealError> {
         // A second attempt starts over. Truncating a file that is empty anyway would make ext4 write it out when it
         // is closed (`auto_da_alloc`), which for many small files costs more than all the rest.
-        if target
-            .metadata()
-            .map_err(failure("reading the size of the copy of", path))?
-            .len()
-            > 0
-        {
+        if target.metadata().map_err(failure("reading the size of the copy of", path))?.len() > 0 {
             target.set_len(0).map_err(failure("emptying the copy of", path))?;
         }
         if self.clones && source.size > 0 {
@@ -81,10 +72,7 @@ impl Copier {
 
     /// The digest of a clone, which must be as large as its source was.
     fn hash_clone(&mut self, source: &Source, target: &File, path: &TreePath) -> Result<Digest, SealError> {
-        let size = target
-            .metadata()
-            .map_err(failure("reading the size of the copy of", path))?
-            .len();
+        let size = target.metadata().map_err(failure("reading the size of the copy of", path))?.len();
         if size != source.size {
             return Err(SealError::Changed { path: path.clone() });
         }
@@ -106,11 +94,7 @@ impl Copier {
     ) -> Result<Digest, SealError> {
         let (mut hash, mut at) = (Sha256::new(), 0);
         while at < source.size {
-            let (data, hole) = if source.sparse {
-                extent(source, at, path)?
-            } else {
-                (at, source.size)
-            };
+            let (data, hole) = if source.sparse { extent(source, at, path)? } else { (at, source.size) };
             while at < data {
                 let zeros = self.zeros.len().min(usize::try_from(data - at).unwrap_or(BLOCK));
                 hash.update(&self.zeros[..zeros]);
@@ -121,17 +105,13 @@ impl Copier {
                 let block = &self.block[..read];
                 hash.update(block);
                 if let Some(target) = target {
-                    target
-                        .write_all_at(block, at)
-                        .map_err(failure("writing the copy of", path))?;
+                    target.write_all_at(block, at).map_err(failure("writing the copy of", path))?;
                 }
                 at += read as u64;
             }
         }
         if let Some(target) = target.filter(|_| source.sparse) {
-            target
-                .set_len(source.size)
-                .map_err(failure("sizing the copy of", path))?;
+            target.set_len(source.size).map_err(failure("sizing the copy of", path))?;
         }
         Ok(finish(hash))
     }
@@ -158,11 +138,7 @@ fn extent(source: &Source, at: u64, path: &TreePath) -> Result<(u64, u64), SealE
         Err(error) => Err(SealError::at("looking for holes in", path)(error)),
     };
     let data = seek(SeekFrom::Data(at))?;
-    let hole = if data < source.size {
-        seek(SeekFrom::Hole(data))?
-    } else {
-        data
-    };
+    let hole = if data < source.size { seek(SeekFrom::Hole(data))? } else { data };
     if data < at || (hole <= at && hole < source.size) {
         return Err(SealError::Changed { path: path.clone() });
     }

@@ -44,13 +44,7 @@ impl<'a> Draft<'a> {
             Ok((entry, tree))
         };
         let (entry, tree) = make().map_err(SealError::store("making", &name))?;
-        Ok(Self {
-            store,
-            name,
-            entry,
-            destination: Destination::new(tree),
-            manifest: Manifest::default(),
-        })
+        Ok(Self { store, name, entry, destination: Destination::new(tree), manifest: Manifest::default() })
     }
 
     /// Copies a file into the draft and says what the copy is.
@@ -111,10 +105,7 @@ impl<'a> Draft<'a> {
             Err(error) => return Err(SealError::store("publishing", name)(error)),
         }
         fsync(&self.store.directory).map_err(SealError::store("syncing", "the store"))?;
-        let missing = || SealError::Damaged {
-            digest,
-            why: "it vanished as it was published".into(),
-        };
+        let missing = || SealError::Damaged { digest, why: "it vanished as it was published".into() };
         self.store.get(digest)?.ok_or_else(missing)
     }
 
@@ -139,10 +130,7 @@ impl<'a> Draft<'a> {
             }
         }
         let root = [TreePath::ROOT];
-        let below = self
-            .manifest
-            .entries()
-            .filter(|(_, entry)| **entry == Entry::Directory);
+        let below = self.manifest.entries().filter(|(_, entry)| **entry == Entry::Directory);
         for path in below.map(|(path, _)| path).chain(&root) {
             let directory = self.destination.handle(path)?;
             fchmod(directory, handles::sealed_mode(true))
@@ -153,11 +141,7 @@ impl<'a> Draft<'a> {
         }
         fchmod(&self.entry, handles::sealed_mode(true))
             .map_err(SealError::store("setting the mode of", &self.name))?;
-        let synced = if few {
-            fsync(&self.entry)
-        } else {
-            syncfs(&self.entry)
-        };
+        let synced = if few { fsync(&self.entry) } else { syncfs(&self.entry) };
         synced.map_err(SealError::store("syncing", &self.name))
     }
 }

@@ -48,12 +48,7 @@ impl State {
 /// The directory `path` beneath `root`, for reading its entries.
 pub(crate) fn directory(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { "." } else { path };
-    open(
-        root,
-        path,
-        OFlags::RDONLY | OFlags::DIRECTORY | READ,
-        Mode::empty(),
-    )
+    open(root, path, OFlags::RDONLY | OFlags::DIRECTORY | READ, Mode::empty())
 }
 
 /// A handle of whatever `path` is; opening it does nothing to a device or FIFO, and breaks no lease.
@@ -68,22 +63,11 @@ pub(crate) fn file(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
 
 /// A new file `path`, for writing and for reading back what was written.
 pub(crate) fn new_file(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
-    open(
-        root,
-        path,
-        OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
-        Mode::RUSR | Mode::WUSR,
-    )
+    open(root, path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR)
 }
 
 fn open(root: impl AsFd, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-    openat2(
-        root,
-        path,
-        flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        mode,
-        BENEATH,
-    )
+    openat2(root, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, BENEATH)
 }
 
 /// Names the error of an open beneath a tree.

@@ -55,59 +55,29 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Self {
-            limits: *limits,
-            entries: 0,
-            logical: 0,
-            allocated: 0,
-        }
+        Self { limits: *limits, entries: 0, logical: 0, allocated: 0 }
     }
 
     /// Counts an entry by its name alone.
     pub(crate) fn entry(&mut self, path: &TreePath) -> Result<(), SealError> {
         self.entries += 1;
         cap(path, "entries:", self.entries, self.limits.entries)?;
-        cap(
-            path,
-            "bytes in the name:",
-            path.name().len() as u64,
-            self.limits.name_bytes,
-        )?;
-        cap(
-            path,
-            "bytes in the path:",
-            path.as_str().len() as u64,
-            self.limits.path_bytes,
-        )
+        cap(path, "bytes in the name:", path.name().len() as u64, self.limits.name_bytes)?;
+        cap(path, "bytes in the path:", path.as_str().len() as u64, self.limits.path_bytes)
     }
 
     /// Checks how deep a directory lies whose entries are about to be read.
     pub(crate) fn directory(&self, path: &TreePath) -> Result<(), SealError> {
-        cap(
-            path,
-            "levels:",
-            path.names().count() as u64 + 1,
-            self.limits.depth.min(DEEPEST),
-        )
+        cap(path, "levels:", path.names().count() as u64 + 1, self.limits.depth.min(DEEPEST))
     }
 
     /// Counts a file's bytes.
     pub(crate) fn file(&mut self, path: &TreePath, size: u64, allocated: u64) -> Result<(), SealError> {
         cap(path, "bytes in the file:", size, self.limits.file_bytes)?;
         self.logical = self.logical.saturating_add(size);
-        cap(
-            path,
-            "bytes in all files:",
-            self.logical,
-            self.limits.logical_bytes,
-        )?;
+        cap(path, "bytes in all files:", self.logical, self.limits.logical_bytes)?;
         self.allocated = self.allocated.saturating_add(allocated);
-        cap(
-            path,
-            "bytes allocated for all files:",
-            self.allocated,
-            self.limits.allocated_bytes,
-        )
+        cap(path, "bytes allocated for all files:", self.allocated, self.limits.allocated_bytes)
     }
 }
 
@@ -115,10 +85,5 @@ fn cap(path: &TreePath, what: &'static str, found: u64, limit: u64) -> Result<()
     if found <= limit {
         return Ok(());
     }
-    Err(SealError::Limit {
-        path: path.clone(),
-        what,
-        found,
-        limit,
-    })
+    Err(SealError::Limit { path: path.clone(), what, found, limit })
 }

@@ -38,11 +38,7 @@ pub struct FileEntry {
 
 impl Entry {
     pub(crate) const fn file(executable: bool, size: u64, digest: Digest) -> Self {
-        Self::File(FileEntry {
-            executable,
-            size,
-            digest,
-        })
+        Self::File(FileEntry { executable, size, digest })
     }
 
     /// The file, unless it is a directory.
@@ -131,8 +127,7 @@ impl Manifest {
 
     /// All files, in the order of a walk.
     pub fn files(&self) -> impl Iterator<Item = (&TreePath, &FileEntry)> {
-        self.entries()
-            .filter_map(|(path, entry)| Some((path, entry.as_file()?)))
+        self.entries().filter_map(|(path, entry)| Some((path, entry.as_file()?)))
     }
 
     /// Bytes of all files.
@@ -158,16 +153,8 @@ impl Manifest {
             // Writing to a string cannot fail.
             let _ = match entry {
                 Entry::Directory => writeln!(text, "d {path}"),
-                Entry::File(FileEntry {
-                    executable,
-                    size,
-                    digest,
-                }) => {
-                    writeln!(
-                        text,
-                        "{} {size} {digest} {path}",
-                        if *executable { 'x' } else { 'f' }
-                    )
+                Entry::File(FileEntry { executable, size, digest }) => {
+                    writeln!(text, "{} {size} {digest} {path}", if *executable { 'x' } else { 'f' })
                 }
             };
         }
@@ -190,8 +177,7 @@ impl Manifest {
         }
         // One spelling only: sorted, no path twice, every directory listed, a newline at the end.
         let orphan = manifest.entries.keys().any(|path| {
-            path.parent()
-                .is_some_and(|up| !up.is_root() && manifest.get(&up) != Some(&Entry::Directory))
+            path.parent().is_some_and(|up| !up.is_root() && manifest.get(&up) != Some(&Entry::Directory))
         });
         if orphan || manifest.to_text() != text {
             return Err(ManifestError {
@@ -231,11 +217,7 @@ fn directory<'a>(
         let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
         let (kind, size, digest) = match entry {
             Entry::Directory => (b'd', None, directory(entries, entry_path)),
-            Entry::File(file) => (
-                if file.executable { b'x' } else { b'f' },
-                Some(file.size),
-                file.digest,
-            ),
+            Entry::File(file) => (if file.executable { b'x' } else { b'f' }, Some(file.size), file.digest),
         };
         hash.update([kind]);
         hash.update(length.to_be_bytes());

@@ -43,14 +43,7 @@ pub(crate) use walk::{Found, Visit, walk};
 /// limits and one that changes while it is read. A failure leaves the store as it was.
 pub fn seal(tree: BorrowedFd<'_>, store: &Store, limits: &Limits) -> Result<Sealed, SealError> {
     let mut draft = store.draft()?;
-    walk(
-        tree,
-        limits,
-        &mut CopyAll {
-            draft: &mut draft,
-            copier: Copier::new(),
-        },
-    )?;
+    walk(tree, limits, &mut CopyAll { draft: &mut draft, copier: Copier::new() })?;
     draft.publish()
 }
 
@@ -74,10 +67,7 @@ pub fn read_tree(tree: BorrowedFd<'_>, limits: &Limits) -> Result<Manifest, Seal
         }
     }
 
-    let mut seen = HashAll {
-        manifest: Manifest::default(),
-        copier: Copier::new(),
-    };
+    let mut seen = HashAll { manifest: Manifest::default(), copier: Copier::new() };
     walk(tree, limits, &mut seen)?;
     Ok(seen.manifest)
 }
@@ -88,9 +78,5 @@ pub fn verify_tree(tree: BorrowedFd<'_>, expected: Digest, limits: &Limits) -> R
     if found == expected {
         return Ok(());
     }
-    Err(SealError::Digest {
-        path: TreePath::ROOT,
-        expected,
-        found,
-    })
+    Err(SealError::Digest { path: TreePath::ROOT, expected, found })
 }

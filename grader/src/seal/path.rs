@@ -58,11 +58,7 @@ impl TreePath {
             return Err(NameError::Character('/'));
         }
         check_name(name)?;
-        Ok(if self.is_root() {
-            Self(name.to_owned())
-        } else {
-            Self(format!("{}/{name}", self.0))
-        })
+        Ok(if self.is_root() { Self(name.to_owned()) } else { Self(format!("{}/{name}", self.0)) })
     }
 
     /// Whether this is the root.
@@ -90,11 +86,7 @@ impl TreePath {
         if self.is_root() {
             return None;
         }
-        Some(
-            self.0
-                .rsplit_once('/')
-                .map_or(Self::ROOT, |(parent, _)| Self(parent.to_owned())),
-        )
+        Some(self.0.rsplit_once('/').map_or(Self::ROOT, |(parent, _)| Self(parent.to_owned())))
     }
 }
 
@@ -104,10 +96,7 @@ fn check_name(name: &str) -> Result<(), NameError> {
         "" => Err(NameError::Empty),
         "." | ".." => Err(NameError::Dots),
         _ if name.len() > LONGEST_NAME => Err(NameError::Long(name.len())),
-        _ => name
-            .chars()
-            .find(|c| is_unsafe(*c))
-            .map_or(Ok(()), |c| Err(NameError::Character(c))),
+        _ => name.chars().find(|c| is_unsafe(*c)).map_or(Ok(()), |c| Err(NameError::Character(c))),
     }
 }
 
@@ -178,10 +167,7 @@ impl fmt::Display for Escaped {
                     c.to_string().into()
                 }
             });
-            let bytes = chunk
-                .invalid()
-                .iter()
-                .map(|byte| Cow::Owned(format!("\\x{byte:02x}")));
+            let bytes = chunk.invalid().iter().map(|byte| Cow::Owned(format!("\\x{byte:02x}")));
             for shown in characters.chain(bytes) {
                 if left == 0 {
                     return f.write_char('…');
@@ -230,19 +216,13 @@ mod tests {
     fn orders_as_a_walk_does() {
         let mut paths = ["a.b", "a/b", "a", "a/b/c", "a-b", "B"].map(|path| TreePath::new(path).unwrap());
         paths.sort();
-        assert_eq!(
-            paths.map(|path| path.as_str().to_owned()),
-            ["B", "a", "a/b", "a/b/c", "a-b", "a.b"]
-        );
+        assert_eq!(paths.map(|path| path.as_str().to_owned()), ["B", "a", "a/b", "a/b/c", "a-b", "a.b"]);
     }
 
     #[test]
     fn shows_foreign_bytes_on_one_short_line() {
         let shown = Escaped::new(b"a\nb\xff\x1b[31m\\").to_string();
         assert_eq!(shown, r"a\nb\xff\u{1b}[31m\\");
-        assert_eq!(
-            Escaped::new(&[b'x'; 5000]).to_string().chars().count(),
-            LONGEST_SHOWN + 1
-        );
+        assert_eq!(Escaped::new(&[b'x'; 5000]).to_string().chars().count(), LONGEST_SHOWN + 1);
     }
 }

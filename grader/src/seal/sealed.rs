@@ -54,19 +54,10 @@ impl Sealed {
         let (entry, source) = self.source(path)?;
         if entry.size > most {
             let (path, what) = (path.clone(), "bytes in the file:");
-            return Err(SealError::Limit {
-                path,
-                what,
-                found: entry.size,
-                limit: most,
-            });
+            return Err(SealError::Limit { path, what, found: entry.size, limit: most });
         }
         let mut bytes = Vec::new();
-        source
-            .file
-            .take(most)
-            .read_to_end(&mut bytes)
-            .map_err(failure("reading", path))?;
+        source.file.take(most).read_to_end(&mut bytes).map_err(failure("reading", path))?;
         same(path, entry.digest, Digest::of(&bytes))?;
         Ok(bytes)
     }
@@ -101,15 +92,8 @@ impl Sealed {
 
     /// Checks names, kinds, sizes and modes against the manifest, without reading any file.
     pub fn check(&self) -> Result<(), SealError> {
-        let damaged = |why| SealError::Damaged {
-            digest: self.digest,
-            why,
-        };
-        let mut seen = Outline {
-            manifest: &self.manifest,
-            met: 0,
-            wrong: None,
-        };
+        let damaged = |why| SealError::Damaged { digest: self.digest, why };
+        let mut seen = Outline { manifest: &self.manifest, met: 0, wrong: None };
         walk(self.handle(), &everything(), &mut seen).map_err(|error| damaged(error.to_string()))?;
         match seen.wrong {
             Some(path) => Err(damaged(format!("{path} is not as it was sealed"))),
@@ -130,10 +114,7 @@ impl Sealed {
             File::from(handles::file(&self.tree, path.as_str()).map_err(SealError::at("opening", path))?);
         let source = Source::of(file, path)?;
         if source.size != entry.size {
-            return Err(SealError::Damaged {
-                digest: self.digest,
-                why: format!("{path} has another size"),
-            });
+            return Err(SealError::Damaged { digest: self.digest, why: format!("{path} has another size") });
         }
         Ok((entry, source))
     }
@@ -157,11 +138,7 @@ fn same(path: &TreePath, expected: Digest, found: Digest) -> Result<(), SealErro
     if found == expected {
         return Ok(());
     }
-    Err(SealError::Digest {
-        path: path.clone(),
-        expected,
-        found,
-    })
+    Err(SealError::Digest { path: path.clone(), expected, found })
 }
 
 /// Compares what can be seen from outside.

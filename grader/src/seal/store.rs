@@ -47,10 +47,7 @@ impl Store {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(CWD, path, flags, Mode::empty()).map_err(failed("opening"))?;
-        let store = Self {
-            directory,
-            path: path.to_owned(),
-        };
+        let store = Self { directory, path: path.to_owned() };
         store.sweep()?;
         Ok(store)
     }
@@ -81,21 +78,12 @@ impl Store {
         }
         let tree = handles::directory(&entry, TREE).map_err(failed("opening the tree of"))?;
         let path = self.path.join(&name).join(TREE);
-        Ok(Some(Sealed {
-            digest,
-            manifest,
-            tree,
-            path,
-        }))
+        Ok(Some(Sealed { digest, manifest, tree, path }))
     }
 
     /// The digests of all trees, sorted.
     pub fn list(&self) -> Result<Vec<Digest>, SealError> {
-        let mut digests: Vec<Digest> = self
-            .names()?
-            .iter()
-            .filter_map(|name| name.parse().ok())
-            .collect();
+        let mut digests: Vec<Digest> = self.names()?.iter().filter_map(|name| name.parse().ok()).collect();
         digests.sort_unstable();
         Ok(digests)
     }

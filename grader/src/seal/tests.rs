@@ -53,9 +53,7 @@ impl Place {
     /// What the store directory holds.
     fn stored(&self) -> Vec<String> {
         let entries = fs::read_dir(self.store.path()).unwrap();
-        entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 }
 
@@ -72,10 +70,7 @@ fn same_bytes_have_the_same_name_whoever_wrote_them_and_when() {
     }
     fs::set_permissions(one.path("run.sh"), Permissions::from_mode(0o750)).unwrap();
     fs::set_permissions(two.path("run.sh"), Permissions::from_mode(0o4777)).unwrap();
-    File::open(two.path("run.sh"))
-        .unwrap()
-        .set_modified(std::time::UNIX_EPOCH)
-        .unwrap();
+    File::open(two.path("run.sh")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     let (first, second) = (one.seal().unwrap(), two.seal().unwrap());
     assert_eq!(first.digest(), second.digest());
     fs::set_permissions(two.path("run.sh"), Permissions::from_mode(0o644)).unwrap();
@@ -98,14 +93,8 @@ fn a_sealed_tree_is_a_read_only_copy_without_set_id_bits() {
     let again = place.store.get(sealed.digest()).unwrap().unwrap();
     assert_eq!(again.manifest(), sealed.manifest());
     assert_eq!(again.read(&path("a/b"), 4).unwrap(), b"text");
-    assert!(matches!(
-        again.read(&path("a/b"), 3),
-        Err(SealError::Limit { .. })
-    ));
-    assert!(matches!(
-        again.read(&path("a/c"), 3),
-        Err(SealError::Absent { .. })
-    ));
+    assert!(matches!(again.read(&path("a/b"), 3), Err(SealError::Limit { .. })));
+    assert!(matches!(again.read(&path("a/c"), 3), Err(SealError::Absent { .. })));
 }
 
 #[test]
@@ -129,10 +118,7 @@ fn a_damaged_entry_of_the_store_is_not_used_again() {
     fs::set_permissions(&stored, Permissions::from_mode(0o644)).unwrap();
     fs::write(&stored, b"Weights").unwrap();
     assert!(matches!(sealed.verify(), Err(SealError::Digest { .. })));
-    assert!(matches!(
-        sealed.read(&path("w"), 99),
-        Err(SealError::Digest { .. })
-    ));
+    assert!(matches!(sealed.read(&path("w"), 99), Err(SealError::Digest { .. })));
     let error = place.seal().unwrap_err();
     assert!(matches!(error, SealError::Damaged { .. }), "{error}");
 }
@@ -160,10 +146,7 @@ fn does_not_resolve_through_a_link_in_the_middle() {
     fs::create_dir(place.dir.path().join("outside")).unwrap();
     fs::write(place.dir.path().join("outside/secret"), b"x").unwrap();
     symlink("../outside", place.path("d")).unwrap();
-    assert_eq!(
-        handles::file(place.root(), "d/secret").unwrap_err(),
-        rustix::io::Errno::LOOP
-    );
+    assert_eq!(handles::file(place.root(), "d/secret").unwrap_err(), rustix::io::Errno::LOOP);
     assert!(handles::file(place.root(), "../outside/secret").is_err());
     fs::remove_file(place.path("d")).unwrap();
     place.write("d/secret", b"x");
@@ -183,38 +166,21 @@ fn refuses_a_file_with_another_name() {
 #[test]
 fn refuses_special_files_without_waiting_for_them() {
     let place = Place::new();
-    let kinds: [(&str, FileType); 2] = [
-        ("FIFO", FileType::Fifo),
-        ("character device", FileType::CharacterDevice),
-    ];
+    let kinds: [(&str, FileType); 2] =
+        [("FIFO", FileType::Fifo), ("character device", FileType::CharacterDevice)];
     for (kind, file_type) in kinds {
-        let made = mknodat(
-            place.root(),
-            "special",
-            file_type,
-            Mode::RUSR,
-            rustix::fs::makedev(1, 3),
-        );
+        let made = mknodat(place.root(), "special", file_type, Mode::RUSR, rustix::fs::makedev(1, 3));
         if made.is_err() && file_type == FileType::CharacterDevice {
             continue; // Making devices needs CAP_MKNOD.
         }
         let start = Instant::now();
         let error = place.seal().unwrap_err();
-        assert!(
-            error.to_string().starts_with(&format!("special is a {kind}")),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with(&format!("special is a {kind}")), "{error}");
         assert!(start.elapsed() < Duration::from_secs(5));
         fs::remove_file(place.path("special")).unwrap();
     }
     let _socket = UnixListener::bind(place.path("special")).unwrap();
-    assert!(
-        place
-            .seal()
-            .unwrap_err()
-            .to_string()
-            .starts_with("special is a socket")
-    );
+    assert!(place.seal().unwrap_err().to_string().starts_with("special is a socket"));
 }
 
 /// A FIFO that takes the place of a file between the look and the open must not stall the host.
@@ -231,11 +197,7 @@ fn opening_a_fifo_for_reading_does_not_wait() {
 fn a_held_lease_is_an_error_and_not_a_wait() {
     let place = Place::new();
     place.write("file", b"x");
-    let holder = File::options()
-        .read(true)
-        .write(true)
-        .open(place.path("file"))
-        .unwrap();
+    let holder = File::options().read(true).write(true).open(place.path("file")).unwrap();
     // SAFETY: F_SETLEASE takes an integer; no memory is passed.
     let set = unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
@@ -264,12 +226,7 @@ fn refuses_names_that_break_a_line_or_are_not_text() {
         fs::write(place.path("sub").join(std::ffi::OsStr::from_bytes(name)), b"x").unwrap();
         let error = place.seal().unwrap_err();
         assert!(matches!(error, SealError::Name { .. }), "{error}");
-        assert!(
-            error
-                .to_string()
-                .starts_with(&format!("sub: the entry `{shown}` has ")),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with(&format!("sub: the entry `{shown}` has ")), "{error}");
     }
 }
 
@@ -292,42 +249,12 @@ fn every_cap_is_enforced_and_named() {
     place.seal_within(&full).unwrap();
     for (limits, what) in [
         (Limits { entries: 3, ..full }, "entries: 4, more than 3"),
-        (
-            Limits {
-                logical_bytes: 8191,
-                ..full
-            },
-            "bytes in all files: 8192, more than 8191",
-        ),
-        (
-            Limits {
-                allocated_bytes: 2 * allocated - 1,
-                ..full
-            },
-            "bytes allocated for all files: ",
-        ),
-        (
-            Limits {
-                file_bytes: 4095,
-                ..full
-            },
-            "bytes in the file: 4096, more than 4095",
-        ),
+        (Limits { logical_bytes: 8191, ..full }, "bytes in all files: 8192, more than 8191"),
+        (Limits { allocated_bytes: 2 * allocated - 1, ..full }, "bytes allocated for all files: "),
+        (Limits { file_bytes: 4095, ..full }, "bytes in the file: 4096, more than 4095"),
         (Limits { depth: 2, ..full }, "levels: 3, more than 2"),
-        (
-            Limits {
-                name_bytes: 8,
-                ..full
-            },
-            "bytes in the name: 9, more than 8",
-        ),
-        (
-            Limits {
-                path_bytes: 12,
-                ..full
-            },
-            "bytes in the path: 13, more than 12",
-        ),
+        (Limits { name_bytes: 8, ..full }, "bytes in the name: 9, more than 8"),
+        (Limits { path_bytes: 12, ..full }, "bytes in the path: 13, more than 12"),
     ] {
         let error = place.seal_within(&limits).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
@@ -337,16 +264,10 @@ fn every_cap_is_enforced_and_named() {
 #[test]
 fn a_huge_hole_is_refused_by_its_size_and_not_read() {
     let place = Place::new();
-    File::create(place.path("sparse"))
-        .unwrap()
-        .set_len(1 << 40)
-        .unwrap();
+    File::create(place.path("sparse")).unwrap().set_len(1 << 40).unwrap();
     let start = Instant::now();
     let error = place.seal().unwrap_err();
-    assert!(
-        matches!(error, SealError::Limit { found, .. } if found == 1 << 40),
-        "{error}"
-    );
+    assert!(matches!(error, SealError::Limit { found, .. } if found == 1 << 40), "{error}");
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
@@ -354,16 +275,10 @@ fn a_huge_hole_is_refused_by_its_size_and_not_read() {
 fn holes_stay_holes_and_count_as_zeros() {
     let place = Place::new();
     let size = 3 << 20;
-    for (name, pieces) in [
-        ("middle", &[0, size - 5][..]),
-        ("start", &[1 << 20]),
-        ("none", &[]),
-    ] {
+    for (name, pieces) in [("middle", &[0, size - 5][..]), ("start", &[1 << 20]), ("none", &[])] {
         let file = File::create(place.path(name)).unwrap();
         file.set_len(size).unwrap();
-        pieces
-            .iter()
-            .for_each(|at| file.write_all_at(b"data!", *at).unwrap());
+        pieces.iter().for_each(|at| file.write_all_at(b"data!", *at).unwrap());
     }
     let sealed = place.seal().unwrap();
     let full = Place::new();
@@ -386,11 +301,7 @@ fn a_writer_cannot_change_what_was_sealed() {
     let sealed = place.seal().unwrap();
     fs::set_permissions(place.path("w"), Permissions::from_mode(0o400)).unwrap();
     held.write_all(&vec![b'b'; 1 << 20]).unwrap();
-    assert_eq!(
-        fs::read(place.path("w")).unwrap()[0],
-        b'b',
-        "the late write must reach the source"
-    );
+    assert_eq!(fs::read(place.path("w")).unwrap()[0], b'b', "the late write must reach the source");
     sealed.verify().unwrap();
     assert_ne!(place.seal().unwrap().digest(), sealed.digest());
 }
@@ -404,10 +315,7 @@ fn sealing_while_a_writer_runs_either_fails_or_names_the_copy() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut file = File::options().write(true).open(place.path("w")).unwrap();
-            for byte in (b'a'..=b'z')
-                .cycle()
-                .take_while(|_| !stop.load(Ordering::Relaxed))
-            {
+            for byte in (b'a'..=b'z').cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
                 file.seek(SeekFrom::Start(0)).unwrap();
                 file.write_all(&vec![byte; 1 << 20]).unwrap();
             }
@@ -437,12 +345,7 @@ fn refuses_a_file_that_grows_when_it_is_read_again() {
         fn file(&mut self, found: &Found<'_>) -> Result<(), SealError> {
             found.steadily(|_, _| {
                 self.1 += 1;
-                File::options()
-                    .append(true)
-                    .open(&self.0)
-                    .unwrap()
-                    .write_all(b"more\n")
-                    .unwrap();
+                File::options().append(true).open(&self.0).unwrap().write_all(b"more\n").unwrap();
                 Ok(())
             })
         }
@@ -492,19 +395,12 @@ fn copies_out_with_usual_modes_and_the_same_digest() {
     let handle = File::open(&out).unwrap();
     verify_tree(handle.as_fd(), sealed.digest(), &Limits::default()).unwrap();
     let mode = |name: &str| fs::metadata(out.join(name)).unwrap().mode() & 0o7777;
-    assert_eq!(
-        (mode("src"), mode("src/run"), mode("data")),
-        (0o755, 0o755, 0o644)
-    );
+    assert_eq!((mode("src"), mode("src/run"), mode("data")), (0o755, 0o755, 0o644));
     fs::write(out.join("data"), b"2").unwrap();
     let error = verify_tree(handle.as_fd(), sealed.digest(), &Limits::default()).unwrap_err();
     assert!(matches!(error, SealError::Digest { .. }), "{error}");
     let mut text = String::new();
-    sealed
-        .open(&path("data"))
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
+    sealed.open(&path("data")).unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "1");
 }
 
@@ -519,10 +415,7 @@ fn refuses_what_is_mounted_inside_the_tree() {
     )
     .unwrap();
     assert!(Path::new("/proc/self").exists(), "procfs is a mount of its own");
-    assert_eq!(
-        handles::directory(&root, "proc").unwrap_err(),
-        rustix::io::Errno::XDEV
-    );
+    assert_eq!(handles::directory(&root, "proc").unwrap_err(), rustix::io::Errno::XDEV);
     let error = handles::name_error("opening", &path("proc"))(rustix::io::Errno::XDEV);
     assert_eq!(error.to_string(), "proc is on another mount");
     assert!(handles::directory(&root, "etc").is_ok());

@@ -49,12 +49,7 @@ impl Source {
     pub(crate) fn of(file: File, path: &TreePath) -> Result<Self, SealError> {
         let stat = handles::stat(file.as_fd(), path)?;
         let size = stat.st_size.cast_unsigned();
-        Ok(Self {
-            file,
-            size,
-            sparse: allocated(&stat) < size,
-            state: State::of(&stat),
-        })
+        Ok(Self { file, size, sparse: allocated(&stat) < size, state: State::of(&stat) })
     }
 }
 
@@ -77,14 +72,10 @@ impl<'a> Found<'a> {
     /// Opens it, if it is still the same.
     pub(crate) fn open(&self) -> Result<Source, SealError> {
         let opened = handles::file(self.directory, self.path.name());
-        let source = Source::of(
-            File::from(opened.map_err(handles::name_error("opening", self.path))?),
-            self.path,
-        )?;
+        let source =
+            Source::of(File::from(opened.map_err(handles::name_error("opening", self.path))?), self.path)?;
         if source.state != State::of(&self.stat) {
-            return Err(SealError::Changed {
-                path: self.path.clone(),
-            });
+            return Err(SealError::Changed { path: self.path.clone() });
         }
         Ok(source)
     }
@@ -95,15 +86,9 @@ impl<'a> Found<'a> {
         let stat = look(self.directory, self.path)?;
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if !regular || stat.st_size > self.stat.st_size {
-            return Err(SealError::Changed {
-                path: self.path.clone(),
-            });
+            return Err(SealError::Changed { path: self.path.clone() });
         }
-        Ok(Found {
-            path: self.path,
-            directory: self.directory,
-            stat,
-        })
+        Ok(Found { path: self.path, directory: self.directory, stat })
     }
 
     /// Does `read` on the opened file, and once more if the file changed meanwhile.
@@ -118,9 +103,7 @@ impl<'a> Found<'a> {
             if after == source.state {
                 Ok(value)
             } else {
-                Err(SealError::Changed {
-                    path: self.path.clone(),
-                })
+                Err(SealError::Changed { path: self.path.clone() })
             }
         };
         match attempt(self) {
@@ -154,11 +137,7 @@ fn directory(
             directory(below.as_fd(), &entry, budget, visit)?;
         } else {
             budget.file(&entry, stat.st_size.cast_unsigned(), allocated(&stat))?;
-            visit.file(&Found {
-                path: &entry,
-                directory: handle,
-                stat,
-            })?;
+            visit.file(&Found { path: &entry, directory: handle, stat })?;
         }
     }
     if State::of(&handles::stat(handle, path)?) != before {
@@ -183,11 +162,7 @@ fn list(
         if name == b"." || name == b".." {
             continue;
         }
-        let refused = |why| SealError::Name {
-            directory: path.clone(),
-            name: Escaped::new(name),
-            why,
-        };
+        let refused = |why| SealError::Name { directory: path.clone(), name: Escaped::new(name), why };
         let text = str::from_utf8(name).map_err(|_| refused(super::NameError::Encoding))?;
         let entry = path.join(text).map_err(refused)?;
         if visit.skips(&entry) {
@@ -208,14 +183,8 @@ fn look(directory: BorrowedFd<'_>, path: &TreePath) -> Result<Stat, SealError> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Ok(stat),
         FileType::RegularFile if stat.st_nlink == 1 => Ok(stat),
-        FileType::RegularFile => Err(SealError::Links {
-            path: path.clone(),
-            links: stat.st_nlink,
-        }),
-        _ => Err(SealError::Kind {
-            path: path.clone(),
-            kind: handles::kind(stat.st_mode),
-        }),
+        FileType::RegularFile => Err(SealError::Links { path: path.clone(), links: stat.st_nlink }),
+        _ => Err(SealError::Kind { path: path.clone(), kind: handles::kind(stat.st_mode) }),
     }
 }
 

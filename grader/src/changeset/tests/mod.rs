@@ -41,34 +41,19 @@ impl Place {
             let path = self.path(name).join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, bytes).unwrap();
-            fs::set_permissions(
-                path,
-                Permissions::from_mode(if *executable { 0o755 } else { 0o644 }),
-            )
-            .unwrap();
+            fs::set_permissions(path, Permissions::from_mode(if *executable { 0o755 } else { 0o644 }))
+                .unwrap();
         }
         File::open(self.path(name)).unwrap()
     }
 
     fn frozen(&self, files: &Files) -> Sealed {
-        seal(
-            self.tree("frozen", files).as_fd(),
-            &self.store,
-            &Limits::default(),
-        )
-        .unwrap()
+        seal(self.tree("frozen", files).as_fd(), &self.store, &Limits::default()).unwrap()
     }
 
     fn compare(&self, frozen: &Sealed, files: &Files) -> Changeset {
         let tree = self.tree("candidate", files);
-        compare(
-            frozen,
-            tree.as_fd(),
-            &GlobSet::empty(),
-            &self.store,
-            &Limits::default(),
-        )
-        .unwrap()
+        compare(frozen, tree.as_fd(), &GlobSet::empty(), &self.store, &Limits::default()).unwrap()
     }
 
     fn import(&self, frozen: &Sealed, patch: &str) -> Result<Changeset, ChangesetError> {
@@ -86,10 +71,7 @@ impl Place {
 }
 
 fn text(files: &[(&str, &str)]) -> Files {
-    files
-        .iter()
-        .map(|(path, text)| ((*path).to_owned(), (text.as_bytes().to_vec(), false)))
-        .collect()
+    files.iter().map(|(path, text)| ((*path).to_owned(), (text.as_bytes().to_vec(), false))).collect()
 }
 
 fn manifest(tree: &File) -> Manifest {
@@ -108,11 +90,7 @@ fn git(directory: &Path, args: &[&str]) -> Result<String, String> {
         .output()
         .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    if output.status.success() {
-        Ok(text(output.stdout))
-    } else {
-        Err(text(output.stderr))
-    }
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 /// Trees whose names collide often, as files and as directories, with texts that share lines.
@@ -174,15 +152,9 @@ fn git_diff(place: &Place) -> String {
     let work_tree = |name: &str, args: &[&str]| {
         let tree = place.path(name);
         let repository = place.path("repository");
-        let named = [
-            format!("--git-dir={}", repository.display()),
-            format!("--work-tree={}", tree.display()),
-        ];
-        let all: Vec<&str> = named
-            .iter()
-            .map(String::as_str)
-            .chain(args.iter().copied())
-            .collect();
+        let named =
+            [format!("--git-dir={}", repository.display()), format!("--work-tree={}", tree.display())];
+        let all: Vec<&str> = named.iter().map(String::as_str).chain(args.iter().copied()).collect();
         git(&tree, &all).unwrap()
     };
     git(place.dir.path(), &["init", "-q", "--bare", "repository"]).unwrap();
@@ -195,12 +167,7 @@ fn git_diff(place: &Place) -> String {
 #[test]
 fn lists_what_was_added_changed_and_removed() {
     let place = Place::new();
-    let frozen = place.frozen(&text(&[
-        ("keep", "1\n"),
-        ("edit", "1\n"),
-        ("gone/x", "1\n"),
-        ("mode", ""),
-    ]));
+    let frozen = place.frozen(&text(&[("keep", "1\n"), ("edit", "1\n"), ("gone/x", "1\n"), ("mode", "")]));
     let mut new = text(&[("keep", "1\n"), ("edit", "2\n"), ("new/y", "y"), ("mode", "")]);
     new.get_mut("mode").unwrap().1 = true;
     let changeset = place.compare(&frozen, &new);
@@ -235,14 +202,7 @@ fn unchanged_files_are_not_copied() {
     assert_eq!(contents.manifest().entries().count(), 1);
     let nothing = {
         let tree = place.tree("same", &text(&[("big", "0123456789"), ("edit", "1\n")]));
-        compare(
-            &frozen,
-            tree.as_fd(),
-            &GlobSet::empty(),
-            &place.store,
-            &Limits::default(),
-        )
-        .unwrap()
+        compare(&frozen, tree.as_fd(), &GlobSet::empty(), &place.store, &Limits::default()).unwrap()
     };
     assert!(nothing.is_empty());
     assert_eq!(nothing.contents(), Manifest::default().digest());
@@ -252,31 +212,20 @@ fn unchanged_files_are_not_copied() {
 fn excluded_paths_are_neither_read_nor_missed() {
     let place = Place::new();
     let frozen = place.frozen(&text(&[("src", "1"), ("out/frozen", "1")]));
-    let tree = place.tree(
-        "candidate",
-        &text(&[("src", "1"), ("src.pyc", "x"), ("deep/__pycache__/m.pyc", "x")]),
-    );
+    let tree =
+        place.tree("candidate", &text(&[("src", "1"), ("src.pyc", "x"), ("deep/__pycache__/m.pyc", "x")]));
     symlink("/etc/passwd", place.path("candidate/deep/__pycache__/link")).unwrap();
     let all = |globs: &[&str]| {
         let mut set = GlobSetBuilder::new();
         globs.iter().for_each(|glob| {
             set.add(Glob::new(glob).unwrap());
         });
-        compare(
-            &frozen,
-            tree.as_fd(),
-            &set.build().unwrap(),
-            &place.store,
-            &Limits::default(),
-        )
+        compare(&frozen, tree.as_fd(), &set.build().unwrap(), &place.store, &Limits::default())
     };
     assert!(all(&["**/__pycache__", "out", "*.pyc"]).unwrap().is_empty());
     assert_eq!(all(&["**/__pycache__", "*.pyc"]).unwrap().files().len(), 1);
     let error = all(&["out"]).unwrap_err();
-    assert!(
-        matches!(error, ChangesetError::Seal(SealError::Kind { .. })),
-        "{error}"
-    );
+    assert!(matches!(error, ChangesetError::Seal(SealError::Kind { .. })), "{error}");
 }
 
 /// tlaps-bench#13: the baseline of the difference was rewritten by amending the commit. The frozen tree is named by
@@ -290,52 +239,19 @@ fn the_candidates_git_history_changes_nothing() {
     let directory = place.path("candidate");
     git(&directory, &["init", "-q"]).unwrap();
     git(&directory, &["add", "."]).unwrap();
-    git(
-        &directory,
-        &[
-            "-c",
-            "user.name=x",
-            "-c",
-            "user.email=x@x",
-            "commit",
-            "-q",
-            "-m",
-            "root",
-        ],
-    )
-    .unwrap();
-    assert_eq!(
-        git(&directory, &["status", "--porcelain"]).unwrap(),
-        "",
-        "git itself sees no change"
-    );
-    let excluded = GlobSetBuilder::new()
-        .add(Glob::new(".git").unwrap())
-        .build()
-        .unwrap();
+    git(&directory, &["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "root"]).unwrap();
+    assert_eq!(git(&directory, &["status", "--porcelain"]).unwrap(), "", "git itself sees no change");
+    let excluded = GlobSetBuilder::new().add(Glob::new(".git").unwrap()).build().unwrap();
     let changeset = compare(&frozen, tree.as_fd(), &excluded, &place.store, &Limits::default()).unwrap();
-    assert!(
-        render_patch(&changeset, &place.store)
-            .unwrap()
-            .contains("-score = 0\n+score = 1\n")
-    );
+    assert!(render_patch(&changeset, &place.store).unwrap().contains("-score = 0\n+score = 1\n"));
 }
 
 #[test]
 fn renders_as_git_does() {
     let place = Place::new();
-    let frozen = place.frozen(&text(&[
-        ("a b", "1\n2\n3\n4\n5\n"),
-        ("bin", "x"),
-        ("gone", "1\n"),
-        ("run", "x"),
-    ]));
-    let mut new = text(&[
-        ("a b", "1\n2\n3\n4\n6"),
-        ("bin", "\0"),
-        ("empty", ""),
-        ("run", "x"),
-    ]);
+    let frozen =
+        place.frozen(&text(&[("a b", "1\n2\n3\n4\n5\n"), ("bin", "x"), ("gone", "1\n"), ("run", "x")]));
+    let mut new = text(&[("a b", "1\n2\n3\n4\n6"), ("bin", "\0"), ("empty", ""), ("run", "x")]);
     new.get_mut("run").unwrap().1 = true;
     let changeset = place.compare(&frozen, &new);
     let expected = "\
@@ -421,8 +337,5 @@ fn contents_must_be_those_that_the_changeset_names() {
     assert_eq!(error.to_string(), "f: its contents are another file's");
     let missing = json.replace(&one.contents().to_string(), &Digest::of(b"").to_string());
     let missing = Changeset::from_json(missing.as_bytes()).unwrap();
-    assert!(matches!(
-        render_patch(&missing, &place.store),
-        Err(ChangesetError::Missing { .. })
-    ));
+    assert!(matches!(render_patch(&missing, &place.store), Err(ChangesetError::Missing { .. })));
 }

@@ -79,8 +79,8 @@ pub(super) fn refuse_shared_root(clause: &str, source: &Path, facts: &SourceFact
         return Ok(());
     }
     let why = format!(
-        "belongs to root ({}:{}), and what the sandbox creates there would be root's on the host: `chown` it to an \
-         ordinary user, or put it below a directory that only root can enter",
+        "belongs to root's user or group ({}:{}), and what the sandbox creates there would be root's on the host: \
+         `chown USER:GROUP` it to an ordinary user and group, or put it below a directory that only root can enter",
         facts.uid, facts.gid,
     );
     Err(source_error(clause, source, why))
