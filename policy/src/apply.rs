@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::checks;
-use crate::diagnostic::{Diagnostic, Fault, Place, Source};
+use crate::diagnostic::{Diagnostic, Fault, Source};
 use crate::merged::{Gpu, Mount, Policy};
 use crate::schema::{
     At, Document, EnvTable, GpuTable, LandlockTable, LimitsTable, MountTable, NetworkMode, NetworkTable,
@@ -28,11 +28,7 @@ pub(crate) struct Layer<'a> {
 /// Lays `document` over `policy`; scalars override, mounts merge by target, `env.set` by name, other lists
 /// replace. Returns every mistake found, in the order of the text.
 pub(crate) fn apply(policy: &mut Policy, layer: &Layer<'_>, document: Document) -> Vec<Diagnostic> {
-    let mut merge = Merge {
-        policy,
-        layer,
-        faults: Vec::new(),
-    };
+    let mut merge = Merge { policy, layer, faults: Vec::new() };
     merge.document(document);
     let mut faults = merge.faults;
     faults.sort_by_key(|fault| (fault.place.line, fault.place.column));
@@ -47,18 +43,12 @@ struct Merge<'a> {
 
 impl Merge<'_> {
     fn document(&mut self, document: Document) {
-        self.set("version", document.version, checks::version, |policy| {
-            &mut policy.version
-        });
+        self.set("version", document.version, checks::version, |policy| &mut policy.version);
         self.set("name", document.name, checks::name, |policy| &mut policy.name);
         self.set("nesting", document.nesting, Ok, |policy| &mut policy.nesting);
         if let Some(names) = self.items("best_effort", document.best_effort, Ok) {
             let kept = std::mem::take(&mut self.policy.best_effort);
-            let below = if self.layer.extends_lists {
-                kept
-            } else {
-                BTreeSet::new()
-            };
+            let below = if self.layer.extends_lists { kept } else { BTreeSet::new() };
             self.policy.best_effort = below.into_iter().chain(names).collect();
         }
         self.root(document.root);
@@ -70,27 +60,14 @@ impl Merge<'_> {
             |policy| &mut policy.process.cwd,
         );
         let identity = document.identity;
-        self.set("identity.user", identity.user, checks::user, |policy| {
-            &mut policy.identity.user
+        self.set("identity.user", identity.user, checks::user, |policy| &mut policy.identity.user);
+        self.set("identity.hostname", identity.hostname, checks::hostname, |policy| {
+            &mut policy.identity.hostname
         });
-        self.set(
-            "identity.hostname",
-            identity.hostname,
-            checks::hostname,
-            |policy| &mut policy.identity.hostname,
-        );
-        self.set("identity.ids", identity.ids, Ok, |policy| {
-            &mut policy.identity.ids
-        });
-        self.set("identity.groups", identity.groups, Ok, |policy| {
-            &mut policy.identity.groups
-        });
+        self.set("identity.ids", identity.ids, Ok, |policy| &mut policy.identity.ids);
+        self.set("identity.groups", identity.groups, Ok, |policy| &mut policy.identity.groups);
         self.network(document.network);
-        if let Some(keep) = self.items(
-            "capabilities.keep",
-            document.capabilities.keep,
-            checks::capability,
-        ) {
+        if let Some(keep) = self.items("capabilities.keep", document.capabilities.keep, checks::capability) {
             self.policy.capabilities.keep = keep;
         }
         self.seccomp(document.seccomp);
@@ -105,10 +82,8 @@ impl Merge<'_> {
     fn root(&mut self, root: RootTable) {
         let base = self.layer.base;
         let kind = |kind| match kind {
-            RootKind::Image => Err(
-                Fault::new("root kind `image` comes later; this Airlock cannot use it")
-                    .help("unpack the image and use `kind = \"dir\"` with `path`"),
-            ),
+            RootKind::Image => Err(Fault::new("root kind `image` comes later; this Airlock cannot use it")
+                .help("unpack the image and use `kind = \"dir\"` with `path`")),
             kind => Ok(kind),
         };
         self.set("root.kind", root.kind, kind, |policy| &mut policy.root.kind);
@@ -124,24 +99,19 @@ impl Merge<'_> {
             |text| checks::writable(&text, base),
             |policy| &mut policy.root.writable,
         );
-        self.set("root.tmp_exec", root.tmp_exec, Ok, |policy| {
-            &mut policy.root.tmp_exec
-        });
+        self.set("root.tmp_exec", root.tmp_exec, Ok, |policy| &mut policy.root.tmp_exec);
     }
 
     fn mounts(&mut self, mounts: Vec<At<MountTable>>) {
         if let Some(first_too_many) = mounts.get(MOST_MOUNTS) {
             let message = format!("{} mounts; at most {MOST_MOUNTS} are taken", mounts.len());
-            self.fault(
-                first_too_many,
-                Fault::new(message).help("mount a directory that holds them"),
-            );
+            self.fault(first_too_many, Fault::new(message).help("mount a directory that holds them"));
             return;
         }
         let base = self.layer.base;
         let mut seen = BTreeSet::new();
         for mount in mounts {
-            let place = self.layer.source.place(mount.target.span());
+            let spot = self.layer.source.spot(mount.target.span());
             let table = mount.into_inner();
             let source = self.checked(&table.source, |text| checks::source(text, base));
             let target = self.checked(&table.target, checks::target);
@@ -150,26 +120,13 @@ impl Merge<'_> {
             };
             if !seen.insert(target.clone()) {
                 let message = format!("{} is mounted twice in this file", target.display());
-                self.faults.push(Fault::new(message).at(place));
+                self.faults.push(Fault::new(message).at(spot.place()));
                 continue;
             }
-            let MountTable {
-                mode, exec, optional, ..
-            } = table;
-            let mount = Mount {
-                source,
-                target,
-                mode,
-                exec,
-                optional,
-            };
-            self.policy.places.insert(mount.clause(), place);
-            match self
-                .policy
-                .mount
-                .iter_mut()
-                .find(|below| below.target == mount.target)
-            {
+            let MountTable { mode, exec, optional, .. } = table;
+            let mount = Mount { source, target, mode, exec, optional };
+            self.policy.spots.insert(mount.clause(), spot);
+            match self.policy.mount.iter_mut().find(|below| below.target == mount.target) {
                 Some(below) => *below = mount,
                 None => self.policy.mount.push(mount),
             }
@@ -178,15 +135,13 @@ impl Merge<'_> {
 
     fn network(&mut self, network: NetworkTable) {
         let mode = |mode| match mode {
-            NetworkMode::Broker => Err(Fault::new(
-                "network mode `broker` comes later; this Airlock cannot use it",
-            )
-            .help("`none` or `loopback`")),
+            NetworkMode::Broker => {
+                Err(Fault::new("network mode `broker` comes later; this Airlock cannot use it")
+                    .help("`none` or `loopback`"))
+            }
             mode => Ok(mode),
         };
-        self.set("network.mode", network.mode, mode, |policy| {
-            &mut policy.network.mode
-        });
+        self.set("network.mode", network.mode, mode, |policy| &mut policy.network.mode);
         if let Some(allow) = network.allow.filter(|allow| !allow.is_empty()) {
             let fault = Fault::new("`allow` belongs to network mode `broker`, which comes later");
             self.fault(&allow, fault);
@@ -202,11 +157,7 @@ impl Merge<'_> {
             |policy| &mut policy.seccomp.profile,
         );
         let mut named = BTreeSet::new();
-        for (clause, list) in [
-            ("allow", seccomp.allow),
-            ("deny", seccomp.deny),
-            ("log", seccomp.log),
-        ] {
+        for (clause, list) in [("allow", seccomp.allow), ("deny", seccomp.deny), ("log", seccomp.log)] {
             for name in list.iter().flat_map(|list| list.iter()) {
                 if !named.insert(name.to_string()) {
                     let message = format!("`{}` is named twice in the lists of [seccomp]", **name);
@@ -233,83 +184,51 @@ impl Merge<'_> {
                 self.fault(enabled, fault);
             }
         }
-        self.set("landlock.enabled", landlock.enabled, Ok, |policy| {
-            &mut policy.landlock.enabled
-        });
+        self.set("landlock.enabled", landlock.enabled, Ok, |policy| &mut policy.landlock.enabled);
         self.set("landlock.min_abi", landlock.min_abi, checks::min_abi, |policy| {
             &mut policy.landlock.min_abi
         });
         if let Some(paths) = self.items("landlock.read", landlock.read, |text| checks::inside_path(&text)) {
             self.policy.landlock.read = Some(paths);
         }
-        if let Some(paths) = self.items("landlock.write", landlock.write, |text| {
-            checks::inside_path(&text)
-        }) {
+        if let Some(paths) = self.items("landlock.write", landlock.write, |text| checks::inside_path(&text)) {
             self.policy.landlock.write = Some(paths);
         }
     }
 
     fn limits(&mut self, limits: LimitsTable) {
         use checks::{always, unless_unlimited};
-        self.set(
-            "limits.memory",
-            limits.memory,
-            unless_unlimited(checks::some_bytes),
-            |policy| &mut policy.limits.memory,
-        );
-        self.set(
-            "limits.swap",
-            limits.swap,
-            unless_unlimited(Size::parse),
-            |policy| &mut policy.limits.swap,
-        );
-        self.set(
-            "limits.cpus",
-            limits.cpus,
-            unless_unlimited(checks::cpus),
-            |policy| &mut policy.limits.cpus,
-        );
+        self.set("limits.memory", limits.memory, unless_unlimited(checks::some_bytes), |policy| {
+            &mut policy.limits.memory
+        });
+        self.set("limits.swap", limits.swap, unless_unlimited(Size::parse), |policy| &mut policy.limits.swap);
+        self.set("limits.cpus", limits.cpus, unless_unlimited(checks::cpus), |policy| {
+            &mut policy.limits.cpus
+        });
         self.set(
             "limits.cpuset",
             limits.cpuset,
             |text| checks::cpuset(text).map(Some),
             |policy| &mut policy.limits.cpuset,
         );
-        self.set(
-            "limits.pids",
-            limits.pids,
-            unless_unlimited(checks::pids),
-            |policy| &mut policy.limits.pids,
-        );
-        self.set(
-            "limits.io_weight",
-            limits.io_weight,
-            unless_unlimited(checks::io_weight),
-            |policy| &mut policy.limits.io_weight,
-        );
-        self.set("limits.tmp", limits.tmp, always(checks::some_bytes), |policy| {
-            &mut policy.limits.tmp
+        self.set("limits.pids", limits.pids, unless_unlimited(checks::pids), |policy| {
+            &mut policy.limits.pids
         });
-        self.set("limits.shm", limits.shm, always(checks::some_bytes), |policy| {
-            &mut policy.limits.shm
+        self.set("limits.io_weight", limits.io_weight, unless_unlimited(checks::io_weight), |policy| {
+            &mut policy.limits.io_weight
         });
-        self.set(
-            "limits.wall",
-            limits.wall,
-            unless_unlimited(checks::some_time),
-            |policy| &mut policy.limits.wall,
-        );
-        self.set("limits.nofile", limits.nofile, always(checks::nofile), |policy| {
-            &mut policy.limits.nofile
+        self.set("limits.tmp", limits.tmp, always(checks::some_bytes), |policy| &mut policy.limits.tmp);
+        self.set("limits.shm", limits.shm, always(checks::some_bytes), |policy| &mut policy.limits.shm);
+        self.set("limits.wall", limits.wall, unless_unlimited(checks::some_time), |policy| {
+            &mut policy.limits.wall
         });
-        self.set("limits.core", limits.core, always(Size::parse), |policy| {
-            &mut policy.limits.core
-        });
+        self.set("limits.nofile", limits.nofile, always(checks::nofile), |policy| &mut policy.limits.nofile);
+        self.set("limits.core", limits.core, always(Size::parse), |policy| &mut policy.limits.core);
     }
 
     fn gpu(&mut self, gpu: At<GpuTable>) {
         let span = gpu.span();
-        let place = self.layer.source.place(span);
+        let spot = self.layer.source.spot(span);
         let table = gpu.into_inner();
         let fault = match (&table.count, &table.devices) {
             (Some(_), Some(devices)) => {
@@ -326,7 +245,7 @@ impl Merge<'_> {
             _ => None,
         };
         if let Some(fault) = fault {
-            self.faults.push(fault.at(place));
+            self.faults.push(fault.at(spot.place()));
             return;
         }
         let below = self.policy.gpu.take().unwrap_or_default();
@@ -334,25 +253,15 @@ impl Merge<'_> {
             let checked = checks::gpu_count(*count);
             self.ok(&count, checked)
         });
-        let devices = self
-            .items("gpu.devices", table.devices, checks::word)
-            .unwrap_or_default();
-        let capabilities = self
-            .items("gpu.capabilities", table.capabilities, checks::word)
-            .unwrap_or(below.capabilities);
-        self.policy.gpu = Some(Gpu {
-            count,
-            devices,
-            capabilities,
-        });
-        self.policy.places.insert("gpu".into(), place);
+        let devices = self.items("gpu.devices", table.devices, checks::word).unwrap_or_default();
+        let capabilities =
+            self.items("gpu.capabilities", table.capabilities, checks::word).unwrap_or(below.capabilities);
+        self.policy.gpu = Some(Gpu { count, devices, capabilities });
+        self.policy.spots.insert("gpu".into(), spot);
     }
 
     fn env(&mut self, env: EnvTable) {
-        let passed = env
-            .pass
-            .as_ref()
-            .map(|pass| pass.iter().map(|name| name.to_string()).collect());
+        let passed = env.pass.as_ref().map(|pass| pass.iter().map(|name| name.to_string()).collect());
         let passed: BTreeSet<String> = passed.unwrap_or_default();
         let name = |name: String| checks::variable(&name).map(|()| name);
         if let Some(names) = self.items("env.pass", env.pass, name) {
@@ -370,10 +279,10 @@ impl Merge<'_> {
                 self.fault(&name, Fault::new(message).help("leave one of them out"));
                 continue;
             }
-            let place = self.layer.source.place(value.span());
+            let spot = self.layer.source.spot(value.span());
             let checked = checks::value(value.to_string());
             if let Some(value) = self.ok(&value, checked) {
-                self.policy.places.insert(format!("env.set.{}", *name), place);
+                self.policy.spots.insert(format!("env.set.{}", *name), spot);
                 self.policy.env.set.insert(name.into_inner(), value);
             }
         }
@@ -388,13 +297,13 @@ impl Merge<'_> {
         slot: impl FnOnce(&mut Policy) -> &mut U,
     ) {
         let Some(value) = value else { return };
-        let place = self.layer.source.place(value.span());
+        let spot = self.layer.source.spot(value.span());
         match convert(value.into_inner()) {
             Ok(value) => {
                 *slot(self.policy) = value;
-                self.policy.places.insert(clause.to_owned(), place);
+                self.policy.spots.insert(clause.to_owned(), spot);
             }
-            Err(fault) => self.faults.push(fault.at(place)),
+            Err(fault) => self.faults.push(fault.at(spot.place())),
         }
     }
 
@@ -406,17 +315,17 @@ impl Merge<'_> {
         convert: impl Fn(T) -> Result<U, Fault>,
     ) -> Option<Vec<U>> {
         let list = list?;
-        let place: Place = self.layer.source.place(list.span());
+        let spot = self.layer.source.spot(list.span());
         let mut good = Vec::new();
         let before = self.faults.len();
         for item in list.into_inner() {
-            let place = self.layer.source.place(item.span());
+            let span = item.span();
             match convert(item.into_inner()) {
                 Ok(item) => good.push(item),
-                Err(fault) => self.faults.push(fault.at(place)),
+                Err(fault) => self.faults.push(fault.at(self.layer.source.place(span))),
             }
         }
-        self.policy.places.insert(clause.to_owned(), place);
+        self.policy.spots.insert(clause.to_owned(), spot);
         (self.faults.len() == before).then_some(good)
     }
 

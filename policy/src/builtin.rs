@@ -17,10 +17,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The text of a built-in policy, as its author wrote it.
 pub fn text(name: &str) -> Option<&'static str> {
-    BUILTINS
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, text)| *text)
+    BUILTINS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
 /// What a built-in policy is for: the first line of its comment.

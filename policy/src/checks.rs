@@ -19,43 +19,26 @@ const RESERVED: [&str; 3] = ["/proc", "/sys", "/dev"];
 pub(crate) fn version(version: i64) -> Result<u32, Fault> {
     match version {
         1 => Ok(1),
-        other => Err(
-            Fault::new(format!("version {other} of the policy language is unknown"))
-                .help("this Airlock reads `version = 1`"),
-        ),
+        other => Err(Fault::new(format!("version {other} of the policy language is unknown"))
+            .help("this Airlock reads `version = 1`")),
     }
 }
 
 pub(crate) fn name(name: String) -> Result<String, Fault> {
     let fits = (1..=64).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if fits {
         return Ok(name);
     }
-    Err(Fault::new(
-        "a policy's name is 1 to 64 letters, digits, `-`, `_` and `.`",
-    ))
+    Err(Fault::new("a policy's name is 1 to 64 letters, digits, `-`, `_` and `.`"))
 }
 
 pub(crate) fn user(text: String) -> Result<User, Fault> {
-    let id = |text: &str| {
-        text.parse()
-            .ok()
-            .filter(|id| *id <= LAST_ID && !text.starts_with('+'))
-    };
-    text.split_once(':')
-        .and_then(|(uid, gid)| {
-            Some(User {
-                uid: id(uid)?,
-                gid: id(gid)?,
-            })
-        })
-        .ok_or_else(|| {
-            Fault::new(format!("`{text}` is not a user"))
-                .help("write the numbers of user and group inside, 0 to 65535, such as \"1000:1000\"")
-        })
+    let id = |text: &str| text.parse().ok().filter(|id| *id <= LAST_ID && !text.starts_with('+'));
+    text.split_once(':').and_then(|(uid, gid)| Some(User { uid: id(uid)?, gid: id(gid)? })).ok_or_else(|| {
+        Fault::new(format!("`{text}` is not a user"))
+            .help("write the numbers of user and group inside, 0 to 65535, such as \"1000:1000\"")
+    })
 }
 
 pub(crate) fn hostname(name: String) -> Result<String, Fault> {
@@ -63,25 +46,19 @@ pub(crate) fn hostname(name: String) -> Result<String, Fault> {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
     // 64 is __NEW_UTS_LEN.
     if name.len() <= 64 && name.split('.').all(label) {
         return Ok(name);
     }
-    Err(Fault::new(
-        "a host name is at most 64 letters, digits, `-` and `.`, and no part of it is empty",
-    ))
+    Err(Fault::new("a host name is at most 64 letters, digits, `-` and `.`, and no part of it is empty"))
 }
 
 pub(crate) fn capability(name: String) -> Result<Capability, Fault> {
     let known: Vec<String> = CAPABILITIES.iter().map(|known| format!("CAP_{known}")).collect();
     // oci-spec takes other spellings too; a policy has one.
-    let exact = known
-        .contains(&name)
-        .then(|| serde_json::from_value(name.clone().into()).ok());
+    let exact = known.contains(&name).then(|| serde_json::from_value(name.clone().into()).ok());
     exact.flatten().ok_or_else(|| {
         let full = format!("CAP_{}", name.to_uppercase().trim_start_matches("CAP_"));
         let near = did_you_mean(&full, known.iter().map(String::as_str));
@@ -168,21 +145,16 @@ pub(crate) fn some_bytes(text: &str) -> Result<Size, Fault> {
 
 pub(crate) fn some_time(text: &str) -> Result<Duration, Fault> {
     match Duration::parse(text)? {
-        Duration(0) => Err(Fault::new(
-            "a wall-clock limit of 0 ends the command before it starts",
-        )),
+        Duration(0) => Err(Fault::new("a wall-clock limit of 0 ends the command before it starts")),
         duration => Ok(duration),
     }
 }
 
 pub(crate) fn cpus(text: &str) -> Result<f64, Fault> {
     // The kernel takes no quota below 1 ms per period of 100 ms.
-    text.parse()
-        .ok()
-        .filter(|cpus| (0.01..=100_000.0).contains(cpus))
-        .ok_or_else(|| {
-            Fault::new(format!("`{text}` is not a number of CPUs")).help("a number from 0.01, such as 8.0")
-        })
+    text.parse().ok().filter(|cpus| (0.01..=100_000.0).contains(cpus)).ok_or_else(|| {
+        Fault::new(format!("`{text}` is not a number of CPUs")).help("a number from 0.01, such as 8.0")
+    })
 }
 
 pub(crate) fn pids(text: &str) -> Result<u64, Fault> {
@@ -200,21 +172,15 @@ pub(crate) fn io_weight(text: &str) -> Result<u16, Fault> {
 }
 
 fn whole(text: &str, least: u64, most: u64, what: &str) -> Result<u64, Fault> {
-    text.parse()
-        .ok()
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| {
-            Fault::new(format!("`{text}` is not a {what}"))
-                .help(format!("a whole number from {least} to {most}"))
-        })
+    text.parse().ok().filter(|number| (least..=most).contains(number)).ok_or_else(|| {
+        Fault::new(format!("`{text}` is not a {what}")).help(format!("a whole number from {least} to {most}"))
+    })
 }
 
 pub(crate) fn cpuset(text: String) -> Result<String, Fault> {
     let cpu = |text: &str| text.parse::<u32>().ok().filter(|cpu| *cpu < 8192);
     let range = |part: &str| match part.split_once('-') {
-        Some((first, last)) => cpu(first)
-            .zip(cpu(last))
-            .is_some_and(|(first, last)| first <= last),
+        Some((first, last)) => cpu(first).zip(cpu(last)).is_some_and(|(first, last)| first <= last),
         None => cpu(part).is_some(),
     };
     if text.split(',').all(range) {
@@ -224,12 +190,9 @@ pub(crate) fn cpuset(text: String) -> Result<String, Fault> {
 }
 
 pub(crate) fn gpu_count(count: i64) -> Result<u32, Fault> {
-    u32::try_from(count)
-        .ok()
-        .filter(|count| (1..=256).contains(count))
-        .ok_or_else(|| {
-            Fault::new(format!("{count} is not a number of GPUs")).help("leave [gpu] out for none")
-        })
+    u32::try_from(count).ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| {
+        Fault::new(format!("{count} is not a number of GPUs")).help("leave [gpu] out for none")
+    })
 }
 
 pub(crate) fn word(text: String) -> Result<String, Fault> {
@@ -241,9 +204,7 @@ pub(crate) fn word(text: String) -> Result<String, Fault> {
 
 pub(crate) fn variable(name: &str) -> Result<(), Fault> {
     if name.is_empty() || name.contains(|c: char| c == '=' || c.is_control()) {
-        return Err(Fault::new(
-            "a variable's name is not empty and holds no `=` and no control character",
-        ));
+        return Err(Fault::new("a variable's name is not empty and holds no `=` and no control character"));
     }
     Ok(())
 }
@@ -267,10 +228,8 @@ pub(crate) fn inside_path(text: &str) -> Result<PathBuf, Fault> {
     no_control(text)?;
     let path = Path::new(text);
     if !path.is_absolute() {
-        return Err(Fault::new(format!("`{text}` is not absolute")).help(format!(
-            "a path inside starts with `/`: \"/{}\"",
-            text.trim_start_matches("./")
-        )));
+        return Err(Fault::new(format!("`{text}` is not absolute"))
+            .help(format!("a path inside starts with `/`: \"/{}\"", text.trim_start_matches("./"))));
     }
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(Fault::new(format!("`{text}` has `..` in it")).help("write the path that is meant"));
@@ -282,21 +241,13 @@ pub(crate) fn inside_path(text: &str) -> Result<PathBuf, Fault> {
 pub(crate) fn source(text: &str, base: &Path) -> Result<PathBuf, Fault> {
     let path = host_path(text, base)?;
     if let Some(reserved) = RESERVED.iter().find(|reserved| path.starts_with(reserved)) {
-        return Err(Fault::new(format!(
-            "nothing at or below the host's {reserved} can be mounted"
-        ))
-        .help("Airlock makes /proc and /dev itself, with what the policy allows; /sys stays away"));
+        return Err(Fault::new(format!("nothing at or below the host's {reserved} can be mounted"))
+            .help("Airlock makes /proc and /dev itself, with what the policy allows; /sys stays away"));
     }
     // A read-only mount does not keep anyone from connecting to a socket in it (greywall issue 55).
-    if ["/", "/run", "/var/run"]
-        .iter()
-        .any(|whole| path == Path::new(whole))
-    {
-        return Err(Fault::new(format!(
-            "{} holds the sockets of the host's services",
-            path.display()
-        ))
-        .help("name the directory or file in it that is meant"));
+    if ["/", "/run", "/var/run"].iter().any(|whole| path == Path::new(whole)) {
+        return Err(Fault::new(format!("{} holds the sockets of the host's services", path.display()))
+            .help("name the directory or file in it that is meant"));
     }
     Ok(path)
 }
@@ -309,10 +260,8 @@ pub(crate) fn target(text: &str) -> Result<PathBuf, Fault> {
             .help("`[root] kind = \"dir\"` with `path` puts a directory there"));
     }
     if let Some(reserved) = RESERVED.iter().find(|reserved| path.starts_with(reserved)) {
-        return Err(
-            Fault::new(format!("nothing can be mounted at or below {reserved}"))
-                .help("Airlock makes /proc and /dev itself, with what the policy allows; /sys stays away"),
-        );
+        return Err(Fault::new(format!("nothing can be mounted at or below {reserved}"))
+            .help("Airlock makes /proc and /dev itself, with what the policy allows; /sys stays away"));
     }
     Ok(path)
 }
@@ -335,9 +284,7 @@ fn no_control(text: &str) -> Result<(), Fault> {
     }
     // A newline would make a second line in mountinfo-like texts, a NUL would end the path early.
     if text.contains(char::is_control) {
-        return Err(Fault::new(
-            "a path with a NUL, a newline or another control character in it",
-        ));
+        return Err(Fault::new("a path with a NUL, a newline or another control character in it"));
     }
     Ok(())
 }

@@ -6,26 +6,41 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The text of one policy file, or of the command line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     /// What to call it: a path, `built-in base`, or `command line`.
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     /// The whole text.
     pub(crate) text: Arc<str>,
 }
 
+/// A byte range of a source. Its [`Place`] is worked out when it is asked for: most never are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    source: Source,
+    span: Range<usize>,
+}
+
+impl Spot {
+    pub(crate) fn place(&self) -> Place {
+        self.source.place(self.span.clone())
+    }
+}
+
 impl Source {
+    pub(crate) fn spot(&self, span: Range<usize>) -> Spot {
+        Spot { source: self.clone(), span }
+    }
+
     /// The place that a byte range of the text stands for.
     pub(crate) fn place(&self, span: Range<usize>) -> Place {
         let start = self.text.floor_char_boundary(span.start.min(self.text.len()));
         let before = &self.text[..start];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line_end = self.text[start..]
-            .find('\n')
-            .map_or(self.text.len(), |newline| start + newline);
+        let line_end = self.text[start..].find('\n').map_or(self.text.len(), |newline| start + newline);
         let end = self.text.floor_char_boundary(span.end.clamp(start, line_end));
         Place {
-            file: self.name.clone(),
+            file: self.name.to_string(),
             line: before.matches('\n').count() + 1,
             column: self.text[line_start..start].chars().count() + 1,
             width: self.text[start..end].chars().count().max(1),
@@ -69,10 +84,7 @@ pub(crate) struct Fault {
 
 impl Fault {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Fault {
-            message: message.into(),
-            help: None,
-        }
+        Fault { message: message.into(), help: None }
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
@@ -81,11 +93,7 @@ impl Fault {
     }
 
     pub(crate) fn at(self, place: Place) -> Diagnostic {
-        Diagnostic {
-            place,
-            message: self.message,
-            help: self.help,
-        }
+        Diagnostic { place, message: self.message, help: self.help }
     }
 }
 
@@ -94,38 +102,18 @@ const LINE_SHOWN: usize = 120;
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place {
-            file,
-            line,
-            column,
-            width,
-            text,
-        } = &self.place;
+        let Place { file, line, column, width, text } = &self.place;
         let number = line.to_string();
         let gutter = " ".repeat(number.len());
         // A long line is shown from a little before what it is about.
-        let skipped = if *column > LINE_SHOWN {
-            column - LINE_SHOWN / 2
-        } else {
-            0
-        };
+        let skipped = if *column > LINE_SHOWN { column - LINE_SHOWN / 2 } else { 0 };
         let text = text.chars().skip(skipped).take(LINE_SHOWN);
         // Tabs and control characters would move the caret away from what it points at.
         let shown: String = text.map(|c| if c.is_control() { ' ' } else { c }).collect();
-        writeln!(
-            f,
-            "{}:{line}:{column}: {}",
-            printable(file),
-            printable(&self.message)
-        )?;
+        writeln!(f, "{}:{line}:{column}: {}", printable(file), printable(&self.message))?;
         writeln!(f, "{gutter} |")?;
         writeln!(f, "{number} | {shown}")?;
-        write!(
-            f,
-            "{gutter} | {}{}",
-            " ".repeat(column - 1 - skipped),
-            "^".repeat((*width).min(LINE_SHOWN))
-        )?;
+        write!(f, "{gutter} | {}{}", " ".repeat(column - 1 - skipped), "^".repeat((*width).min(LINE_SHOWN)))?;
         if let Some(help) = &self.help {
             write!(f, "\n{gutter} = help: {}", printable(help))?;
         }
@@ -135,15 +123,7 @@ impl fmt::Display for Diagnostic {
 
 /// Text from a file may hold escape sequences; a terminal must not obey them.
 fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            if c.is_control() {
-                c.escape_default().collect()
-            } else {
-                vec![c]
-            }
-        })
-        .collect()
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 /// Why a policy could not be loaded or resolved.
@@ -214,18 +194,12 @@ impl From<Diagnostic> for PolicyError {
 }
 
 fn join(diagnostics: &[Diagnostic]) -> String {
-    diagnostics
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("\n\n")
+    diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n")
 }
 
 fn reason(place: &Option<Place>) -> String {
     match place {
-        Some(Place {
-            file, line, column, ..
-        }) => format!(" (wanted by {file}:{line}:{column})"),
+        Some(Place { file, line, column, .. }) => format!(" (wanted by {file}:{line}:{column})"),
         None => String::new(),
     }
 }
@@ -267,10 +241,7 @@ mod tests {
 
     #[test]
     fn a_place_counts_characters_not_bytes() {
-        let source = Source {
-            name: "p.toml".into(),
-            text: "a = 1\nä = \"x\"\n".into(),
-        };
+        let source = Source { name: "p.toml".into(), text: "a = 1\nä = \"x\"\n".into() };
         let place = source.place(11..14);
         assert_eq!((place.line, place.column, place.width), (2, 5, 3));
         assert_eq!(place.text, "ä = \"x\"");
@@ -278,10 +249,7 @@ mod tests {
 
     #[test]
     fn a_span_over_several_lines_marks_only_the_first() {
-        let source = Source {
-            name: "p.toml".into(),
-            text: "[a]\nb = 1\n".into(),
-        };
+        let source = Source { name: "p.toml".into(), text: "[a]\nb = 1\n".into() };
         assert_eq!(source.place(1..9).width, 2);
         assert_eq!(source.place(99..200).line, 3);
     }
@@ -296,14 +264,8 @@ mod tests {
 
     #[test]
     fn a_rendered_diagnostic_points_with_a_caret_and_obeys_no_escape_sequence() {
-        let source = Source {
-            name: "p.toml".into(),
-            text: "cpus = \"\u{1b}[2J\"".into(),
-        };
-        let shown = Fault::new("bad \u{1b}")
-            .help("write 8")
-            .at(source.place(7..13))
-            .to_string();
+        let source = Source { name: "p.toml".into(), text: "cpus = \"\u{1b}[2J\"".into() };
+        let shown = Fault::new("bad \u{1b}").help("write 8").at(source.place(7..13)).to_string();
         assert_eq!(
             shown,
             "p.toml:1:8: bad \\u{1b}\n  |\n1 | cpus = \" [2J\"\n  |        ^^^^^^\n  = help: write 8"
@@ -313,10 +275,7 @@ mod tests {
     #[test]
     fn of_a_long_line_only_the_part_that_is_meant_is_shown() {
         let text = format!("{} bad {}", "x".repeat(5000), "y".repeat(5000));
-        let source = Source {
-            name: "p.toml".into(),
-            text: text.into(),
-        };
+        let source = Source { name: "p.toml".into(), text: text.into() };
         let shown = Fault::new("no").at(source.place(5001..5004)).to_string();
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines[0], "p.toml:1:5002: no");

@@ -16,11 +16,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..at]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            + 1;
+        let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
         Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8"))
     })
 }

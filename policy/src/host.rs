@@ -8,27 +8,18 @@ use std::path::{Path, PathBuf};
 use crate::merged::Policy;
 
 /// Top-level names that a `host` root takes over. Nothing else of `/` is ever shown.
-pub(crate) const TOP: [&str; 8] = [
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
-];
+pub(crate) const TOP: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
 
 /// What a `host` root takes over of `/etc`: settings that are the same for everyone, read by the loader,
 /// locales, name tables, TLS and the like. Whatever may hold a secret or name a person stays away, and so
-/// does what no program needs in order to run: each directory here is a mount of every launch.
-pub(crate) const ETC: [&str; 26] = [
+/// does what no program needs in order to run: each entry here is work at every launch.
+pub(crate) const ETC: [&str; 16] = [
     "/etc/alternatives",
     "/etc/ca-certificates/extracted",
-    "/etc/debian_version",
-    "/etc/fonts",
-    "/etc/gai.conf",
-    "/etc/host.conf",
-    "/etc/inputrc",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
-    "/etc/locale.alias",
     "/etc/locale.conf",
     "/etc/localtime",
-    "/etc/magic",
     "/etc/mime.types",
     "/etc/os-release",
     "/etc/pki/ca-trust/extracted",
@@ -36,23 +27,20 @@ pub(crate) const ETC: [&str; 26] = [
     "/etc/pki/tls/openssl.cnf",
     "/etc/protocols",
     "/etc/redhat-release",
-    "/etc/rpc",
     "/etc/services",
-    "/etc/shells",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
-    "/etc/timezone",
 ];
 
-/// Debian keeps the settings of each Java in `/etc/java-N-openjdk`, with links to them below `/usr`; without
-/// them it does not start.
-const JAVA: &str = "java-";
+/// Debian keeps the settings of `/usr/lib/jvm/java-N-openjdk-ARCH` in `/etc/java-N-openjdk`, with links to
+/// them below `/usr`; without them that Java does not start.
+const JVM: &str = "/usr/lib/jvm";
 
 /// What the host has at the paths that a policy may take over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostTree {
     /// By absolute path, links not followed; what is absent here is absent on the host.
-    pub system: BTreeMap<PathBuf, HostEntry>,
+    pub system: BTreeMap<String, HostEntry>,
     /// Whether the sources of the policy's mounts exist, links followed. A source that is not here is
     /// taken to exist.
     pub sources: BTreeMap<PathBuf, bool>,
@@ -70,28 +58,14 @@ pub enum HostEntry {
 }
 
 impl HostTree {
-    /// Looks at the fixed list of paths.
+    /// Looks at the fixed list of paths, and at what each Java has in `/etc`.
     pub fn read() -> Self {
-        let fixed = TOP.iter().chain(&ETC).map(PathBuf::from);
-        let javas = fs::read_dir("/etc")
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                entry
-                    .file_name()
-                    .to_str()?
-                    .starts_with(JAVA)
-                    .then(|| entry.path())
-            });
-        let system = fixed
-            .chain(javas)
-            .filter_map(|path| Some((path.clone(), look(&path)?)))
-            .collect();
-        HostTree {
-            system,
-            sources: BTreeMap::new(),
-        }
+        let jvms = fs::read_dir(JVM).into_iter().flatten().flatten();
+        let javas = jvms.filter_map(|entry| java(entry.file_name().to_str()?));
+        let fixed = TOP.into_iter().chain(ETC).map(String::from);
+        let system =
+            fixed.chain(javas).filter_map(|path| look(Path::new(&path)).map(|entry| (path, entry))).collect();
+        HostTree { system, sources: BTreeMap::new() }
     }
 
     /// Looks at the sources of the policy's mounts too, so that an optional one can be left out and a missing
@@ -104,6 +78,12 @@ impl HostTree {
         }
         self
     }
+}
+
+/// Where the settings of a Java are, by its name below [`JVM`].
+fn java(name: &str) -> Option<String> {
+    let (version, _arch) = name.rsplit_once('-')?;
+    version.starts_with("java-").then(|| format!("/etc/{version}"))
 }
 
 fn look(path: &Path) -> Option<HostEntry> {
@@ -124,9 +104,16 @@ mod tests {
     #[test]
     fn this_host_has_usr_and_no_secret_is_looked_at() {
         let host = HostTree::read();
-        assert_eq!(host.system[Path::new("/usr")], HostEntry::Dir);
+        assert_eq!(host.system["/usr"], HostEntry::Dir);
         for secret in ["/etc/shadow", "/etc", "/etc/ssl/private", "/root", "/run", "/var"] {
-            assert!(!host.system.contains_key(Path::new(secret)), "{secret}");
+            assert!(!host.system.contains_key(secret), "{secret}");
         }
+    }
+
+    #[test]
+    fn each_java_has_its_settings() {
+        assert_eq!(java("java-17-openjdk-amd64").unwrap(), "/etc/java-17-openjdk");
+        assert_eq!(java("default-java"), None);
+        assert_eq!(java("java"), None);
     }
 }

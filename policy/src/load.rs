@@ -41,35 +41,18 @@ impl Policy {
         let mut policy = Policy::default();
         let mut faults = Vec::new();
         for loaded in chain(arg, cwd)?.into_iter().rev() {
-            let Loaded {
-                origin,
-                source,
-                document,
-                base,
-            } = loaded;
+            let Loaded { origin, source, document, base } = loaded;
             if document.version.is_none() {
                 let fault = Fault::new("the policy does not say its version");
-                faults.push(
-                    fault
-                        .help("begin the file with `version = 1`")
-                        .at(source.place(0..0)),
-                );
+                faults.push(fault.help("begin the file with `version = 1`").at(source.place(0..0)));
             }
             // A name is that of one file, not of those that extend it.
             policy.name = origin.name();
-            let layer = Layer {
-                source: &source,
-                base: &base,
-                extends_lists: false,
-            };
+            let layer = Layer { source: &source, base: &base, extends_lists: false };
             faults.extend(apply(&mut policy, &layer, document));
         }
         let (source, document) = overrides::document(overrides)?;
-        let layer = Layer {
-            source: &source,
-            base: cwd,
-            extends_lists: true,
-        };
+        let layer = Layer { source: &source, base: cwd, extends_lists: true };
         faults.extend(apply(&mut policy, &layer, document));
         if faults.is_empty() {
             faults.extend(contradictions(&policy)?);
@@ -89,18 +72,13 @@ fn contradictions(policy: &Policy) -> Result<Vec<Diagnostic>, PolicyError> {
         (RootKind::Dir, Some(_)) | (_, None) => None,
         (_, Some(_)) => Some(("root.path", Fault::new("`path` belongs to root kind `dir`"))),
     };
-    let at = |(clause, fault): (&str, Fault)| Some(fault.at(policy.places.get(clause)?.clone()));
+    let at = |(clause, fault): (&str, Fault)| Some(fault.at(policy.place(clause)?));
     Ok(root.into_iter().chain(seccomp(policy)?).filter_map(at).collect())
 }
 
 /// Profiles that the runtime ships with are proven there; what a policy makes of them is compiled here once.
 fn seccomp(policy: &Policy) -> Result<Option<(&'static str, Fault)>, PolicyError> {
-    let Seccomp {
-        profile,
-        allow,
-        deny,
-        log,
-    } = &policy.seccomp;
+    let Seccomp { profile, allow, deny, log } = &policy.seccomp;
     let file = matches!(profile, Profile::File { .. });
     if !file && allow.is_empty() && deny.is_empty() && log.is_empty() {
         return Ok(None);
@@ -134,11 +112,8 @@ fn chain(arg: &str, cwd: &Path) -> Result<Vec<Loaded>, PolicyError> {
         };
         let next = next.canonical();
         if let (Some(place), true) = (&place, chain.iter().any(|loaded| loaded.origin == next)) {
-            let names: Vec<&str> = chain.iter().map(|loaded| loaded.source.name.as_str()).collect();
-            let message = format!(
-                "`extends` goes round in a circle: {} -> {shown}",
-                names.join(" -> ")
-            );
+            let names: Vec<&str> = chain.iter().map(|loaded| &*loaded.source.name).collect();
+            let message = format!("`extends` goes round in a circle: {} -> {shown}", names.join(" -> "));
             return Err(Fault::new(message).at(place.clone()).into());
         }
         chain.push(load(next, &shown, place)?);
@@ -152,13 +127,7 @@ fn load(origin: Origin, shown: &str, wanted_by: Option<Place>) -> Result<Loaded,
             let Some(text) = builtin::text(name) else {
                 return Err(unknown(name, wanted_by));
             };
-            (
-                Source {
-                    name: format!("built-in {name}"),
-                    text: text.into(),
-                },
-                PathBuf::from("/"),
-            )
+            (Source { name: format!("built-in {name}").into(), text: text.into() }, PathBuf::from("/"))
         }
         Origin::File(path) => {
             let text = files::read(path).map_err(|source| PolicyError::Read {
@@ -167,46 +136,24 @@ fn load(origin: Origin, shown: &str, wanted_by: Option<Place>) -> Result<Loaded,
                 source,
             })?;
             let base = path.parent().unwrap_or(Path::new("/")).to_owned();
-            let name = if wanted_by.is_none() {
-                shown.to_owned()
-            } else {
-                path.display().to_string()
-            };
-            (
-                Source {
-                    name,
-                    text: text.into(),
-                },
-                base,
-            )
+            let name = if wanted_by.is_none() { shown.to_owned() } else { path.display().to_string() };
+            (Source { name: name.into(), text: text.into() }, base)
         }
     };
     let document = parse(&source)?;
-    Ok(Loaded {
-        origin,
-        source,
-        document,
-        base,
-    })
+    Ok(Loaded { origin, source, document, base })
 }
 
 fn unknown(name: &str, wanted_by: Option<Place>) -> PolicyError {
     let help = did_you_mean(name, builtin::names()).unwrap_or_else(|| {
         let names: Vec<&str> = builtin::names().collect();
-        format!(
-            "the built-in policies are {}; a file has a `/` or ends in `.toml`",
-            names.join(", ")
-        )
+        format!("the built-in policies are {}; a file has a `/` or ends in `.toml`", names.join(", "))
     });
     match wanted_by {
-        Some(place) => Fault::new(format!("no built-in policy is called `{name}`"))
-            .help(help)
-            .at(place)
-            .into(),
-        None => PolicyError::UnknownBuiltin {
-            name: name.to_owned(),
-            help,
-        },
+        Some(place) => {
+            Fault::new(format!("no built-in policy is called `{name}`")).help(help).at(place).into()
+        }
+        None => PolicyError::UnknownBuiltin { name: name.to_owned(), help },
     }
 }
 
@@ -230,11 +177,7 @@ impl Origin {
     fn name(&self) -> String {
         match self {
             Origin::Builtin(name) => name.clone(),
-            Origin::File(path) => path
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            Origin::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use oci_spec::runtime::{Capability, LinuxSeccomp};
 use serde::{Serialize, Serializer};
 
-use crate::diagnostic::{Diagnostic, Fault, Place, PolicyError};
+use crate::diagnostic::{Diagnostic, Fault, Place, PolicyError, Spot};
 use crate::schema::{BestEffort, Groups, Ids, MountMode, NetworkMode, RootKind};
 use crate::units::{Duration, Size};
 
@@ -45,9 +45,9 @@ pub struct Policy {
     pub env: Env,
     /// Files and directories of the host, in the order of the policy files.
     pub mount: Vec<Mount>,
-    /// Where each clause was last set: `limits.memory`, `[[mount]] /data`, `env.set.LANG`.
+    /// Where each clause was last set, see [`Policy::place`].
     #[serde(skip)]
-    pub places: BTreeMap<String, Place>,
+    pub(crate) spots: BTreeMap<String, Spot>,
 }
 
 /// What `/` is.
@@ -239,38 +239,35 @@ pub struct Env {
 }
 
 impl Policy {
-    /// `sha256:<hex>` of the canonical JSON of the merged policy, the text of a seccomp file included.
+    /// `sha256:<hex>` of the JSON of the merged policy and of what its seccomp file says. Nothing in it is
+    /// unordered, so that equal policies have equal digests.
     pub fn digest(&self) -> Result<String, PolicyError> {
-        let json = |error: serde_json::Error| PolicyError::Write {
-            format: "JSON",
-            message: error.to_string(),
+        let json =
+            |error: serde_json::Error| PolicyError::Write { format: "JSON", message: error.to_string() };
+        let content = match &self.seccomp.profile {
+            Profile::File { content, .. } => Some(content),
+            Profile::Default | Profile::Strict | Profile::None => None,
         };
-        let mut value = serde_json::to_value(self).map_err(json)?;
-        if let Profile::File { content, .. } = &self.seccomp.profile {
-            value["seccomp"]["content"] = serde_json::to_value(content).map_err(json)?;
-        }
-        let text = serde_json::to_string(&value).map_err(json)?;
+        let text = serde_json::to_string(&(self, content)).map_err(json)?;
         Ok(airlock_runtime::spec::digest(text.as_bytes()))
+    }
+
+    /// Where a clause was last set: `limits.memory`, `[[mount]] /data`, `env.set.LANG`.
+    pub fn place(&self, clause: &str) -> Option<Place> {
+        self.spots.get(clause).map(Spot::place)
     }
 
     /// An error at the place where `clause` was set.
     pub(crate) fn fault(&self, clause: &str, fault: Fault) -> PolicyError {
-        match self.places.get(clause) {
-            Some(place) => fault.at(place.clone()).into(),
-            None => PolicyError::Host {
-                clause: clause.to_owned(),
-                message: fault.message,
-            },
+        match self.place(clause) {
+            Some(place) => fault.at(place).into(),
+            None => PolicyError::Host { clause: clause.to_owned(), message: fault.message },
         }
     }
 
     /// All faults that were found, or none.
     pub(crate) fn check(faults: Vec<Diagnostic>) -> Result<(), PolicyError> {
-        if faults.is_empty() {
-            Ok(())
-        } else {
-            Err(PolicyError::Invalid(faults))
-        }
+        if faults.is_empty() { Ok(()) } else { Err(PolicyError::Invalid(faults)) }
     }
 }
 

@@ -64,11 +64,7 @@ pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
     if source.is_empty() || target.is_empty() {
         return Err(bad("expected SOURCE:TARGET, neither of them empty"));
     }
-    Ok(MountArg {
-        source: (*source).to_owned(),
-        target: (*target).to_owned(),
-        mode,
-    })
+    Ok(MountArg { source: (*source).to_owned(), target: (*target).to_owned(), mode })
 }
 
 /// The command line as a document whose "file" has one option a line, so that its mistakes are shown the
@@ -82,13 +78,7 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
         document.process.cwd = Some(target.clone());
         document.mount.push(At::new(
             source.span(),
-            MountTable {
-                source,
-                target,
-                mode: MountMode::Rw,
-                exec: true,
-                optional: false,
-            },
+            MountTable { source, target, mode: MountMode::Rw, exec: true, optional: false },
         ));
     }
     for MountArg { source, target, mode } in &overrides.mounts {
@@ -96,13 +86,7 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
         let colon = whole.span().start + source.len();
         let source = At::new(whole.span().start..colon, source.clone());
         let target = At::new(colon + 1..whole.span().end, target.clone());
-        let mount = MountTable {
-            source,
-            target,
-            mode: *mode,
-            exec: false,
-            optional: false,
-        };
+        let mount = MountTable { source, target, mode: *mode, exec: false, optional: false };
         document.mount.push(At::new(whole.span(), mount));
     }
     document.limits.memory = line.quantity("--memory", &overrides.memory);
@@ -133,9 +117,7 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
         match gpus.parse() {
             Ok(count) => table.count = Some(At::new(whole.span(), count)),
             Err(_) => {
-                let devices = gpus
-                    .split(',')
-                    .map(|device| At::new(whole.span(), device.to_owned()));
+                let devices = gpus.split(',').map(|device| At::new(whole.span(), device.to_owned()));
                 table.devices = list(devices.collect());
             }
         }
@@ -152,10 +134,7 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
         best_effort.push(At::new(whole.span(), clause));
     }
     document.best_effort = list(best_effort);
-    let source = Source {
-        name: "command line".into(),
-        text: line.text.into(),
-    };
+    let source = Source { name: "command line".into(), text: line.text.into() };
     Ok((source, document))
 }
 
@@ -166,13 +145,11 @@ fn list<T>(items: Vec<At<T>>) -> Option<At<Vec<At<T>>>> {
 }
 
 fn text(option: &'static str, path: &std::path::Path) -> Result<String, PolicyError> {
-    path.to_str()
-        .map(str::to_owned)
-        .ok_or_else(|| PolicyError::Argument {
-            option,
-            value: path.display().to_string(),
-            message: "a path must be UTF-8".into(),
-        })
+    path.to_str().map(str::to_owned).ok_or_else(|| PolicyError::Argument {
+        option,
+        value: path.display().to_string(),
+        message: "a path must be UTF-8".into(),
+    })
 }
 
 #[derive(Default)]
@@ -208,10 +185,7 @@ mod tests {
         assert_eq!(mount("a:/b:ro").mode, MountMode::Ro);
         assert_eq!(mount("a:/b:rw").mode, MountMode::Rw);
         for bad in ["a", "a:", ":/b", "a:/b:rwx", "a:/b:rw:c", ""] {
-            assert!(
-                matches!(parse_mount_arg(bad), Err(PolicyError::Argument { .. })),
-                "{bad}"
-            );
+            assert!(matches!(parse_mount_arg(bad), Err(PolicyError::Argument { .. })), "{bad}");
         }
     }
 }

@@ -41,15 +41,8 @@ mod tests {
 
     /// Reads and checks a text; what comes out must be showable.
     fn feed(text: &str) {
-        let source = Source {
-            name: "p.toml".into(),
-            text: text.into(),
-        };
-        let layer = Layer {
-            source: &source,
-            base: Path::new("/"),
-            extends_lists: false,
-        };
+        let source = Source { name: "p.toml".into(), text: text.into() };
+        let layer = Layer { source: &source, base: Path::new("/"), extends_lists: false };
         let faults = match parse(&source) {
             Ok(document) => apply(&mut Policy::default(), &layer, document),
             Err(diagnostic) => vec![diagnostic],

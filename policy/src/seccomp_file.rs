@@ -12,13 +12,7 @@ use crate::diagnostic::{Fault, did_you_mean};
 use crate::files;
 use crate::merged::Profile;
 
-const PROFILE_KEYS: [&str; 5] = [
-    "defaultAction",
-    "defaultErrnoRet",
-    "architectures",
-    "flags",
-    "syscalls",
-];
+const PROFILE_KEYS: [&str; 5] = ["defaultAction", "defaultErrnoRet", "architectures", "flags", "syscalls"];
 const RULE_KEYS: [&str; 4] = ["names", "action", "errnoRet", "args"];
 
 /// A profile by name, or the file that `text` names.
@@ -34,12 +28,10 @@ pub(crate) fn profile(text: &str, base: &Path) -> Result<Profile, Fault> {
             let content = Box::new(parse(&text)?);
             Ok(Profile::File { path, content })
         }
-        other => Err(
-            Fault::new(format!("no seccomp profile is called `{other}`")).help(
-                did_you_mean(other, ["default", "strict", "none"])
-                    .unwrap_or_else(|| "`default`, `strict`, `none`, or a file, written with a `/`".into()),
-            ),
-        ),
+        other => Err(Fault::new(format!("no seccomp profile is called `{other}`")).help(
+            did_you_mean(other, ["default", "strict", "none"])
+                .unwrap_or_else(|| "`default`, `strict`, `none`, or a file, written with a `/`".into()),
+        )),
     }
 }
 
@@ -58,15 +50,11 @@ fn parse(text: &str) -> Result<LinuxSeccomp, Fault> {
 
 fn only(value: &Value, known: &[&str]) -> Result<(), Fault> {
     let known: BTreeSet<&str> = known.iter().copied().collect();
-    let fields = value
-        .as_object()
-        .ok_or_else(|| Fault::new("not a seccomp profile in OCI's format"))?;
+    let fields = value.as_object().ok_or_else(|| Fault::new("not a seccomp profile in OCI's format"))?;
     match fields.keys().find(|key| !known.contains(key.as_str())) {
         None => Ok(()),
-        Some(key) => Err(
-            Fault::new(format!("key `{key}` of the seccomp profile is not taken"))
-                .help("only the keys of linux.seccomp in an OCI config.json, without a listener"),
-        ),
+        Some(key) => Err(Fault::new(format!("key `{key}` of the seccomp profile is not taken"))
+            .help("only the keys of linux.seccomp in an OCI config.json, without a listener")),
     }
 }
 

@@ -20,14 +20,9 @@ pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// where its value was last set.
 pub fn show(arg: &str, cwd: &Path) -> Result<String, PolicyError> {
     let policy = Policy::load(arg, &Overrides::default(), cwd)?;
-    let value = serde_json::to_value(&policy).map_err(|error| PolicyError::Write {
-        format: "JSON",
-        message: error.to_string(),
-    })?;
-    let mut lines = Lines {
-        policy: &policy,
-        text: String::new(),
-    };
+    let value = serde_json::to_value(&policy)
+        .map_err(|error| PolicyError::Write { format: "JSON", message: error.to_string() })?;
+    let mut lines = Lines { policy: &policy, text: String::new() };
     lines.table("", &value);
     for mount in value["mount"].as_array().into_iter().flatten() {
         lines.text.push_str("\n[[mount]]\n");
@@ -65,11 +60,7 @@ impl Lines<'_> {
     /// The plain values of a table, then the tables in it.
     fn table(&mut self, name: &str, table: &Value) {
         let clause = |key: &str| {
-            if name.is_empty() {
-                key.to_owned()
-            } else {
-                format!("{name}.{key}")
-            }
+            if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
         };
         let fields = || table.as_object().into_iter().flatten();
         for (key, value) in fields().filter(|(key, value)| !value.is_object() && *key != "mount") {
@@ -83,16 +74,10 @@ impl Lines<'_> {
     }
 
     fn line(&mut self, key: &str, value: &Value, clause: &str) {
-        let bare = key
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        let key = if bare && !key.is_empty() {
-            key.to_owned()
-        } else {
-            toml_text(&key.into())
-        };
+        let bare = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        let key = if bare && !key.is_empty() { key.to_owned() } else { toml_text(&key.into()) };
         let line = format!("{key} = {}", toml_text(value));
-        let _ = match self.policy.places.get(clause) {
+        let _ = match self.policy.place(clause) {
             Some(place) => writeln!(self.text, "{line:<40} # {}:{}", place.file, place.line),
             None => writeln!(self.text, "{line}"),
         };
@@ -119,10 +104,7 @@ mod tests {
             [gpu]\ncount = 2\ncapabilities = [\"compute\"]\n\
             [env.set]\n\"a b\" = \"# \\\"quoted\\\"\\nfoo = 1 \\u007f\"\n";
         std::fs::write(&file, text).unwrap();
-        for arg in builtin::names()
-            .map(String::from)
-            .chain([file.display().to_string()])
-        {
+        for arg in builtin::names().map(String::from).chain([file.display().to_string()]) {
             let policy = Policy::load(&arg, &Overrides::default(), directory.path()).unwrap();
             let shown = show(&arg, directory.path()).unwrap();
             std::fs::write(directory.path().join("shown.toml"), &shown).unwrap();

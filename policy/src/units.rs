@@ -26,13 +26,8 @@ const SIZE_UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-const DURATION_UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Size {
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
@@ -73,24 +68,16 @@ impl Serialize for Duration {
 /// A decimal number, a fraction allowed, followed by one of `units`.
 fn quantity(text: &str, what: &str, units: &[(&str, u64)], example: &str) -> Result<u64, Fault> {
     let text = text.trim();
-    let split = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..split], text[split..].trim_start());
     let known = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if number.is_empty() {
-        return Err(Fault::new(format!("`{text}` is not a {what}")).help(format!(
-            "write a number and a unit, such as \"{example}\"; the units are {}",
-            known()
-        )));
+        return Err(Fault::new(format!("`{text}` is not a {what}"))
+            .help(format!("write a number and a unit, such as \"{example}\"; the units are {}", known())));
     }
     if unit.is_empty() {
-        return Err(
-            Fault::new(format!("the {what} `{text}` has no unit")).help(format!(
-                "write a number and a unit, such as \"{example}\"; the units are {}",
-                known()
-            )),
-        );
+        return Err(Fault::new(format!("the {what} `{text}` has no unit"))
+            .help(format!("write a number and a unit, such as \"{example}\"; the units are {}", known())));
     }
     let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         let near = did_you_mean(unit, units.iter().map(|(name, _)| *name));
@@ -109,11 +96,7 @@ fn quantity(text: &str, what: &str, units: &[(&str, u64)], example: &str) -> Res
 fn exact(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let scale = 10u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let digits = whole
-        .parse::<u128>()
-        .ok()?
-        .checked_mul(scale)?
-        .checked_add(fraction.parse().ok()?)?;
+    let digits = whole.parse::<u128>().ok()?.checked_mul(scale)?.checked_add(fraction.parse().ok()?)?;
     let product = digits.checked_mul(u128::from(factor))?;
     if product % scale != 0 {
         return None;
@@ -127,10 +110,7 @@ fn write_largest(
     units: &[(&str, u64)],
     smallest: &str,
 ) -> fmt::Result {
-    match units
-        .iter()
-        .find(|(_, factor)| value != 0 && value.is_multiple_of(*factor))
-    {
+    match units.iter().find(|(_, factor)| value != 0 && value.is_multiple_of(*factor)) {
         Some((unit, factor)) => write!(f, "{}{unit}", value / factor),
         None => write!(f, "{value}{smallest}"),
     }
@@ -167,10 +147,7 @@ mod tests {
             let fault = Size::parse(text).unwrap_err();
             assert!(fault.message.contains(message), "{text}: {}", fault.message);
         }
-        assert_eq!(
-            Size::parse("64Gib").unwrap_err().help.unwrap(),
-            "did you mean `GiB`?"
-        );
+        assert_eq!(Size::parse("64Gib").unwrap_err().help.unwrap(), "did you mean `GiB`?");
         assert!(Duration::parse("4 hours").is_err());
     }
 

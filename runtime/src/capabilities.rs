@@ -26,7 +26,8 @@ pub(crate) fn drop_bounding(keep: &[u8], last: u8) -> io::Result<()> {
 
 /// Leaves exactly `keep` in the permitted, effective, inheritable and ambient sets.
 pub(crate) fn set(keep: &[u8]) -> io::Result<()> {
-    let kept: CapsHashSet = caps::all().into_iter().filter(|capability| keep.contains(&capability.index())).collect();
+    let kept: CapsHashSet =
+        caps::all().into_iter().filter(|capability| keep.contains(&capability.index())).collect();
     caps::clear(None, CapSet::Ambient).map_err(io::Error::other)?;
     // The inheritable set first: raising an ambient capability needs it there (capabilities(7)).
     for which in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{Access, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Access, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
@@ -100,13 +100,21 @@ pub enum HostError {
     #[error(transparent)]
     Cgroups(#[from] crate::cgroups::CgroupError),
     /// The host's kernel is older than what Airlock builds on.
-    #[error("kernel {0}.{1} is too old: Airlock needs 5.14 or newer (Landlock, mount_setattr, idmapped mounts, cgroup.kill)")]
+    #[error(
+        "kernel {0}.{1} is too old: Airlock needs 5.14 or newer (Landlock, mount_setattr, idmapped mounts, cgroup.kill)"
+    )]
     OldKernel(u32, u32),
 }
 
 impl HostFacts {
     /// Reads the facts. `ids` were allocated before (see [`crate::ids`]).
     pub fn read(spec: &Spec, ids: HostIds) -> Result<HostFacts, HostError> {
+        Ok(HostFacts::without_spec()?.with_spec(spec, ids))
+    }
+
+    /// Reads what is the same for every spec: no ids are given, and nothing is known of any path. Which ids a sandbox
+    /// gets also decides who builds it.
+    pub fn without_spec() -> Result<HostFacts, HostError> {
         let kernel = kernel_release();
         if kernel < (5, 14) {
             return Err(HostError::OldKernel(kernel.0, kernel.1));
@@ -116,7 +124,7 @@ impl HostFacts {
             .map_err(|error| HostError::Read { path: "getgroups".into(), source: error.into() })?;
         Ok(HostFacts {
             kernel,
-            root: is_root(),
+            root: false,
             uid: rustix::process::geteuid().as_raw(),
             gid,
             groups: groups.into_iter().map(|group| group.as_raw()).filter(|group| *group != gid).collect(),
@@ -124,42 +132,111 @@ impl HostFacts {
             landlock_abi: sys::landlock_abi(),
             open_files: rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             cgroups: CgroupFacts::read()?,
-            ids,
-            sources: named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect(),
-            crooked_targets: crooked_targets(spec),
+            ids: HostIds::Caller,
+            sources: BTreeMap::new(),
+            crooked_targets: BTreeMap::new(),
         })
+    }
+
+    /// Adds what belongs to one spec.
+    #[must_use]
+    pub fn with_spec(self, spec: &Spec, ids: HostIds) -> HostFacts {
+        let sources = named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect();
+        let root = matches!(ids, HostIds::Range { .. });
+        HostFacts { root, ids, sources, crooked_targets: crooked_targets(spec), ..self }
     }
 }
 
 impl SourceFacts {
-    /// Looks at `path`, following links.
+    /// Looks at `path`, following links one by one.
     pub fn read(path: &Path) -> SourceFacts {
-        let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        let looked_at = fs::metadata(path).and_then(|metadata| {
-            let wanted = if metadata.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
-            rustix::fs::access(path, wanted)?;
-            Ok(metadata)
-        });
-        match looked_at {
-            Ok(metadata) => SourceFacts {
-                kind: file_kind(metadata.file_type()),
-                error: None,
-                uid: metadata.uid(),
-                gid: metadata.gid(),
-                private: is_private(&resolved),
-                foreign_link: foreign_link(path),
-                resolved,
-            },
-            Err(error) => SourceFacts {
-                kind: None,
-                error: Some(error.to_string()),
-                uid: 0,
-                gid: 0,
-                private: false,
-                foreign_link: None,
-                resolved,
-            },
+        let unknown = |error: io::Error| SourceFacts {
+            kind: None,
+            error: Some(error.to_string()),
+            uid: 0,
+            gid: 0,
+            resolved: path.to_path_buf(),
+            foreign_link: None,
+            private: false,
+        };
+        let walk = match Walk::to(path) {
+            Ok(walk) => walk,
+            Err(error) => return unknown(error),
+        };
+        let wanted = if walk.metadata.is_dir() { Access::READ_OK | Access::EXEC_OK } else { Access::READ_OK };
+        if let Err(error) = rustix::fs::access(&walk.resolved, wanted) {
+            return unknown(error.into());
         }
+        SourceFacts {
+            kind: file_kind(walk.metadata.file_type()),
+            error: None,
+            uid: walk.metadata.uid(),
+            gid: walk.metadata.gid(),
+            private: walk.private.contains(&true),
+            foreign_link: walk.foreign_link,
+            resolved: walk.resolved,
+        }
+    }
+}
+
+/// The way to a path, component by component.
+struct Walk {
+    resolved: PathBuf,
+    metadata: fs::Metadata,
+    /// For each directory on the resolved way: only its owner can enter it.
+    private: Vec<bool>,
+    /// The first link on the way that somebody else than root or the caller made. A link in a workspace that an
+    /// earlier sandbox wrote to could point anywhere.
+    foreign_link: Option<PathBuf>,
+}
+
+impl Walk {
+    fn to(path: &Path) -> io::Result<Walk> {
+        // As many links as the kernel follows (path_resolution(7)).
+        const MOST_LINKS: u32 = 40;
+        let own = rustix::process::geteuid().as_raw();
+        let parts = |path: &Path| -> Vec<OsString> {
+            path.components().rev().map(|part| part.as_os_str().to_os_string()).collect()
+        };
+        let mut rest = parts(&std::path::absolute(path)?);
+        let metadata = fs::metadata("/")?;
+        let mut walk = Walk { resolved: "/".into(), metadata, private: Vec::new(), foreign_link: None };
+        // The root that every absolute path starts with is where the walk stands already.
+        rest.pop();
+        let mut links = 0;
+        while let Some(part) = rest.pop() {
+            if part != "/" && !walk.metadata.is_dir() {
+                return Err(Errno::NOTDIR.into());
+            }
+            if part == "/" || part == ".." {
+                if part == "/" {
+                    walk.resolved = PathBuf::from("/");
+                    walk.private.clear();
+                } else {
+                    walk.resolved.pop();
+                    walk.private.pop();
+                }
+                walk.metadata = fs::symlink_metadata(&walk.resolved)?;
+                continue;
+            }
+            walk.resolved.push(part);
+            walk.metadata = fs::symlink_metadata(&walk.resolved)?;
+            if walk.metadata.is_symlink() {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                if ![0, own].contains(&walk.metadata.uid()) {
+                    walk.foreign_link.get_or_insert_with(|| walk.resolved.clone());
+                }
+                rest.extend(parts(&fs::read_link(&walk.resolved)?));
+                walk.resolved.pop();
+                walk.metadata = fs::symlink_metadata(&walk.resolved)?;
+            } else {
+                walk.private.push(walk.metadata.is_dir() && walk.metadata.mode() & 0o011 == 0);
+            }
+        }
+        Ok(walk)
     }
 }
 
@@ -179,7 +256,8 @@ pub fn is_root() -> bool {
 
 /// The initial user namespace maps every id to itself.
 fn in_initial_user_namespace() -> bool {
-    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    let map = sys::read_small(CWD, "/proc/self/uid_map").unwrap_or_default();
+    String::from_utf8_lossy(&map).split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 fn kernel_release() -> (u32, u32) {
@@ -191,7 +269,8 @@ fn kernel_release() -> (u32, u32) {
 
 fn last_capability() -> Result<u8, HostError> {
     let path = "/proc/sys/kernel/cap_last_cap";
-    let read = || fs::read_to_string(path)?.trim().parse().map_err(io::Error::other);
+    let read =
+        || String::from_utf8_lossy(&sys::read_small(CWD, path)?).trim().parse().map_err(io::Error::other);
     read().map_err(|source| HostError::Read { path: path.into(), source })
 }
 
@@ -214,7 +293,9 @@ fn named_paths(spec: &Spec) -> impl Iterator<Item = &Path> {
 /// Looks up each mount target below a root that is a directory. Whatever becomes of that directory later, the
 /// sandbox's own mount points cover it; this is for the error, not for safety.
 fn crooked_targets(spec: &Spec) -> BTreeMap<PathBuf, String> {
-    let RootKind::Dir(path) = &spec.airlock.root else { return BTreeMap::new() };
+    let RootKind::Dir(path) = &spec.airlock.root else {
+        return BTreeMap::new();
+    };
     let Ok(root) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
         return BTreeMap::new();
     };
@@ -245,43 +326,9 @@ fn file_kind(kind: fs::FileType) -> Option<FileKind> {
     .find_map(|(is, kind)| is.then_some(kind))
 }
 
-/// The first link on the way to `path` that somebody else than root or the caller made. A link in a workspace
-/// that an earlier sandbox wrote to could point anywhere.
-fn foreign_link(path: &Path) -> Option<PathBuf> {
-    let own = rustix::process::geteuid().as_raw();
-    let parts = |path: &Path| -> Vec<OsString> {
-        path.components().rev().map(|part| part.as_os_str().to_os_string()).collect()
-    };
-    let mut rest = parts(&std::path::absolute(path).ok()?);
-    let mut here = PathBuf::from("/");
-    while let Some(part) = rest.pop() {
-        if part == ".." {
-            here.pop();
-            continue;
-        }
-        here.push(part);
-        let metadata = fs::symlink_metadata(&here).ok()?;
-        if metadata.is_symlink() {
-            // The kernel gives up after 40 links; `resolved` has failed before this loop could go on forever.
-            if ![0, own].contains(&metadata.uid()) {
-                return Some(here);
-            }
-            rest.extend(parts(&fs::read_link(&here).ok()?));
-            here.pop();
-        }
-    }
-    None
-}
-
-/// Nobody but the owner of some directory at or above `path` gets to it.
-fn is_private(path: &Path) -> bool {
-    path.ancestors()
-        .any(|directory| fs::metadata(directory).is_ok_and(|m| m.is_dir() && m.mode() & 0o011 == 0))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{lchown, symlink};
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 
     use super::*;
 
@@ -296,10 +343,45 @@ mod tests {
         symlink("real", path("own")).unwrap();
         symlink("../own", path("real/foreign")).unwrap();
         symlink(path("real/foreign/data"), path("entry")).unwrap();
-        assert_eq!(foreign_link(&path("own/data")), None);
-        assert_eq!(foreign_link(&path("entry")), None);
+        assert_eq!(SourceFacts::read(&path("own/data")).foreign_link, None);
+        assert_eq!(SourceFacts::read(&path("entry")).foreign_link, None);
         lchown(path("real/foreign"), Some(4242), Some(4242)).unwrap();
-        assert_eq!(foreign_link(&path("entry")), Some(path("real/foreign")));
-        assert_eq!(foreign_link(&path("own/data")), None);
+        let entry = SourceFacts::read(&path("entry"));
+        assert_eq!(entry.foreign_link, Some(path("real/foreign")));
+        assert_eq!(entry.resolved, path("real/data"));
+        assert_eq!(SourceFacts::read(&path("own/data")).foreign_link, None);
+    }
+
+    #[test]
+    fn links_are_followed_as_the_kernel_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("a/b")).unwrap();
+        symlink("/", path("root")).unwrap();
+        symlink("a/b/..", path("up")).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        for name in ["a/b", "a/../a", "root", "up", "up/b", "root/.."] {
+            assert_eq!(
+                SourceFacts::read(&path(name)).resolved,
+                fs::canonicalize(path(name)).unwrap(),
+                "{name}"
+            );
+        }
+        assert_eq!(SourceFacts::read(&path("up")).kind, Some(FileKind::Directory));
+        assert!(SourceFacts::read(&path("loop")).error.is_some());
+        assert!(SourceFacts::read(&path("absent")).error.is_some());
+        fs::write(path("file"), "").unwrap();
+        assert!(SourceFacts::read(&path("file/../a")).error.is_some());
+    }
+
+    #[test]
+    fn a_directory_is_private_below_one_that_only_its_owner_enters() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("open/inner")).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(!SourceFacts::read(&path("open/inner")).private);
+        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(SourceFacts::read(&path("open/inner")).private);
     }
 }

@@ -5,8 +5,8 @@
 //! user died without cleaning up is swept before it is used again.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,9 @@ pub enum IdError {
     #[error("id pool: all {POOL_RANGES} ranges of ids are in use (see `airlock list`, `airlock gc`)")]
     Exhausted,
     /// /etc/subuid or /etc/subgid has no range for the caller.
-    #[error("{path}: no range of subordinate ids for uid {uid}; add one with `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER`")]
+    #[error(
+        "{path}: no range of subordinate ids for uid {uid}; add one with `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER`"
+    )]
     NoSubids {
         /// The file looked at.
         path: PathBuf,
@@ -129,9 +131,10 @@ impl RangeLock {
             if !last_user.is_empty() && !sweep(&last_user) {
                 continue;
             }
-            file.set_len(0).map_err(error("truncating", &path))?;
-            io::Seek::rewind(&mut file).map_err(error("rewinding", &path))?;
-            file.write_all(id.as_bytes()).map_err(error("writing", &path))?;
+            if !last_user.is_empty() {
+                file.set_len(0).map_err(error("truncating", &path))?;
+            }
+            file.write_all_at(id.as_bytes(), 0).map_err(error("writing", &path))?;
             return Ok(RangeLock { base: POOL_START + slot * RANGE_LEN, path, file });
         }
         Err(IdError::Exhausted)
@@ -141,7 +144,9 @@ impl RangeLock {
     pub fn sweep_pool(pool: &Path, mut sweep: impl FnMut(&str) -> bool) -> Result<(), IdError> {
         let entries = match fs::read_dir(pool) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(|source| IdError::Pool { step: "reading", path: pool.into(), source })?,
+            entries => {
+                entries.map_err(|source| IdError::Pool { step: "reading", path: pool.into(), source })?
+            }
         };
         for path in entries.flatten().map(|entry| entry.path()) {
             // A file that is locked, or gone by now, has or had its own user.

@@ -56,7 +56,10 @@ fn start_and_wait(
     let mut signals = SigSet::all();
     signals.remove(Signal::SIGSYS);
     signals.thread_block()?;
-    let children = SignalFd::with_flags(&[Signal::SIGCHLD].into_iter().collect(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let children = SignalFd::with_flags(
+        &[Signal::SIGCHLD].into_iter().collect(),
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?;
 
     let own_score = raise_oom_score(oom_score.as_mut().ok());
     let (mut failure, report) = io::pipe()?;
@@ -152,8 +155,17 @@ fn prepare(pass: Vec<(OwnedFd, i32)>, terminal: Option<OwnedFd>) -> io::Result<(
         .collect::<io::Result<_>>()?;
     moved.iter().try_for_each(|(fd, number)| duplicate(fd, *number))?;
 
-    sys::reset_signals()?;
+    // execve resets what is caught; only what is ignored would be passed on.
+    sys::reset_signals(ignored_signals()?)?;
     Ok(SigSet::empty().thread_set_mask()?)
+}
+
+/// The mask of ignored signals, from `SigIgn` of proc_pid_status(5).
+fn ignored_signals() -> io::Result<u64> {
+    let status = sys::read_small(rustix::fs::CWD, "/proc/self/status")?;
+    let status = String::from_utf8_lossy(&status);
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(mask.unwrap_or_default().trim(), 16).map_err(io::Error::other)
 }
 
 /// dup2 without close-on-exec, onto a number that belongs to nobody in this process.
@@ -174,14 +186,18 @@ fn exec(payload: &Payload) -> io::Error {
         strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (argv, envp) = (pointers(&args), pointers(&env));
-    let Some(program) = payload.args.first() else { return io::Error::from_raw_os_error(libc::EINVAL) };
+    let Some(program) = payload.args.first() else {
+        return io::Error::from_raw_os_error(libc::EINVAL);
+    };
     if program.contains('/') {
         return sys::execve(&args[0], &argv, &envp);
     }
     let path = payload.env.iter().find_map(|pair| pair.strip_prefix("PATH="));
     let mut found = io::Error::from_raw_os_error(libc::ENOENT);
     for directory in path.unwrap_or("/usr/bin:/bin").split(':') {
-        let Ok(file) = CString::new(format!("{}/{program}", if directory.is_empty() { "." } else { directory })) else {
+        let Ok(file) =
+            CString::new(format!("{}/{program}", if directory.is_empty() { "." } else { directory }))
+        else {
             continue;
         };
         let error = sys::execve(&file, &argv, &envp);

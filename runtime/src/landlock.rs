@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, RestrictSelfAttr, RestrictionStatus,
-    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, RestrictSelfAttr,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -31,7 +31,9 @@ pub(crate) fn restrict(abi: u8, rules: &[LandlockRule]) -> io::Result<()> {
     }
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
     for rule in rules {
-        let Some((place, kind)) = open(rule)? else { continue };
+        let Some((place, kind)) = open(rule)? else {
+            continue;
+        };
         let mut rights = rights(rule.access, version);
         if kind != FileType::Directory {
             // A directory right on a file is refused by the kernel.
@@ -45,7 +47,8 @@ pub(crate) fn restrict(abi: u8, rules: &[LandlockRule]) -> io::Result<()> {
         // What a payload denies itself in a domain of its own is no news for the host's audit log.
         ruleset = ruleset.log_subdomains(false).map_err(io::Error::other)?;
     }
-    let RestrictionStatus { ruleset, no_new_privs, .. } = ruleset.restrict_self().map_err(io::Error::other)?;
+    let RestrictionStatus { ruleset, no_new_privs, .. } =
+        ruleset.restrict_self().map_err(io::Error::other)?;
     if ruleset != RulesetStatus::FullyEnforced || !no_new_privs {
         return Err(io::Error::other(format!("the kernel enforces the ruleset only in part: {ruleset:?}")));
     }
@@ -56,7 +59,12 @@ pub(crate) fn restrict(abi: u8, rules: &[LandlockRule]) -> io::Result<()> {
 ///
 /// Landlock is shown nowhere in /proc, so this is its only proof.
 pub(crate) fn outside_is_denied(outside: BorrowedFd<'_>) -> io::Result<bool> {
-    match rustix::fs::openat(outside, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+    match rustix::fs::openat(
+        outside,
+        ".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
         Ok(_) => Ok(false),
         Err(Errno::ACCESS) => Ok(true),
         Err(error) => Err(error.into()),
@@ -71,10 +79,9 @@ fn open(rule: &LandlockRule) -> io::Result<Option<(OwnedFd, FileType)>> {
         }
         // No grant for what is not there: less access, never more.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
-        Err(error) => Err(io::Error::new(
-            io::Error::from(error).kind(),
-            format!("{}: {error}", rule.path.display()),
-        )),
+        Err(error) => {
+            Err(io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", rule.path.display())))
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod ids;
 mod init;
 pub mod landlock;
 pub mod launch;
+pub mod launcher;
 pub mod monitor;
 mod mounts;
 mod network;

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use serde::{Deserialize, Serialize};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
 
 use crate::cgroups::CgroupStats;
-use crate::launch::{FromInit, LaunchError, LaunchOptions, Sandbox, ToInit};
+use crate::launch::{FromInit, LaunchError, LaunchOptions, Prepared, Sandbox, ToInit};
+use crate::launcher::{Line, Wish};
 use crate::report::{EndReport, Io, REPORT_VERSION, Reason};
 use crate::spec::Spec;
 use crate::sys;
@@ -18,6 +19,10 @@ use crate::terminal::Raw;
 
 /// Between the signal that asks a payload to end and the kill.
 const GRACE: Duration = Duration::from_secs(2);
+/// The same when the supervisor is gone: nothing of the sandbox may live two seconds later.
+const GRACE_OF_ORPHANS: Duration = Duration::from_secs(1);
+/// A sandbox that has run for this long without a word is likely to run for longer.
+const SETTLING: Duration = Duration::from_millis(200);
 /// Signals that are passed on to the payload.
 const FORWARDED: [Signal; 6] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
@@ -28,6 +33,7 @@ struct Ending {
     code: Option<i32>,
     signal: Option<i32>,
     timed_out: bool,
+    orphaned: bool,
 }
 
 /// What became of the two processes after [`detach`].
@@ -48,7 +54,7 @@ pub enum Detached {
     /// In the monitor's process: the sandbox has ended. The process should write the report and exit.
     Monitor {
         /// How it ended.
-        result: Result<EndReport, LaunchError>,
+        result: Box<Result<EndReport, LaunchError>>,
     },
 }
 
@@ -71,7 +77,9 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
         return Ok(match serde_json::from_reader(reader) {
             Ok(Started::Runs { id }) => Detached::Parent { id },
             Ok(Started::Failed { message, status }) => Detached::Failed { message, status },
-            Err(error) => Detached::Failed { message: format!("the monitor ended early: {error}"), status: 125 },
+            Err(error) => {
+                Detached::Failed { message: format!("the monitor ended early: {error}"), status: 125 }
+            }
         });
     }
     drop(reader);
@@ -84,11 +92,16 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
     };
     let result = leave_terminal()
         .map_err(call("leaving the terminal"))
-        .and_then(|()| watch_over(spec, options, |id| tell(&Started::Runs { id: id.into() })));
+        .and_then(|()| Prepared::once())
+        .and_then(|prepared| {
+            watch_over(spec, options, prepared, None, |sandbox| {
+                tell(&Started::Runs { id: sandbox.id().into() })
+            })
+        });
     if let Err(error) = &result {
         tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
     }
-    Ok(Detached::Monitor { result })
+    Ok(Detached::Monitor { result: Box::new(result) })
 }
 
 fn leave_terminal() -> io::Result<()> {
@@ -104,23 +117,38 @@ fn leave_terminal() -> io::Result<()> {
 /// The calling process is the monitor: it must have one thread, and its signals TERM, INT, HUP, QUIT, USR1
 /// and USR2 go to the payload from here on.
 pub fn run(spec: &Spec, options: LaunchOptions) -> Result<EndReport, LaunchError> {
-    watch_over(spec, options, |_| ())
+    watch_over(spec, options, Prepared::once()?, None, |_| ())
+}
+
+/// [`run`] for a supervisor at the other end of `line`: it is told of the start, and its wishes are obeyed.
+/// When it goes, the sandbox is ended.
+pub(crate) fn run_on_line(
+    spec: &Spec,
+    options: LaunchOptions,
+    prepared: Prepared,
+    line: &Line,
+) -> Result<EndReport, LaunchError> {
+    watch_over(spec, options, prepared, Some(line), |sandbox| line.tell_started(sandbox.id(), sandbox.pid()))
 }
 
 fn watch_over(
     spec: &Spec,
     options: LaunchOptions,
-    released: impl FnOnce(&str),
+    prepared: Prepared,
+    line: Option<&Line>,
+    released: impl FnOnce(&Sandbox),
 ) -> Result<EndReport, LaunchError> {
     // Blocked before anything is built: a signal during the build is forwarded when the payload runs.
     let mut signals: SigSet = FORWARDED.into_iter().collect();
     signals.add(Signal::SIGWINCH);
     let call = |what| move |errno: nix::Error| LaunchError::Call { what, source: errno.into() };
-    let mask_before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).map_err(call("blocking signals"))?;
-    let result = Sandbox::launch(spec, options).and_then(|sandbox| {
+    let mask_before = signals
+        .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
+        .map_err(call("blocking signals"))?;
+    let result = Sandbox::launch_prepared(spec, options, prepared).and_then(|sandbox| {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(call("reading signals"))?;
-        let end = sandbox.wait(spec, &signals, released);
+        let end = sandbox.wait(spec, &signals, line, released);
         // One that came too late to be forwarded must not end the monitor before its report is written.
         while let Ok(Some(_)) = signals.read_signal() {}
         end
@@ -131,10 +159,17 @@ fn watch_over(
 
 impl Sandbox {
     /// Releases the payload and waits for the end of the sandbox.
-    fn wait(mut self, spec: &Spec, signals: &SignalFd, released: impl FnOnce(&str)) -> Result<EndReport, LaunchError> {
+    fn wait(
+        mut self,
+        spec: &Spec,
+        signals: &SignalFd,
+        line: Option<&Line>,
+        released: impl FnOnce(&Sandbox),
+    ) -> Result<EndReport, LaunchError> {
         let raw = match &self.terminal {
             Some(master) => {
-                let raw = Raw::enter(rustix::stdio::stdin()).map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
+                let raw = Raw::enter(rustix::stdio::stdin())
+                    .map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
                 raw.copy_size(master.as_fd());
                 Some(raw)
             }
@@ -144,9 +179,9 @@ impl Sandbox {
         self.channel
             .send(&ToInit::Release, &[])
             .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
-        released(&self.plan.id);
+        released(&self);
         let spec_digest = spec.digest().unwrap_or_default();
-        let ending = self.watch(started, signals, raw.as_ref())?;
+        let ending = self.watch(started, signals, raw.as_ref(), line)?;
         let wall = started.elapsed();
         if let Some(master) = &self.terminal {
             drain(master);
@@ -156,17 +191,24 @@ impl Sandbox {
         let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
         let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
         let init_ended = self.parts.init.take().map_or(Ok(()), |init| init.end());
-        let left = init_ended.map_err(|error| error.to_string()).and_then(|()| {
-            self.parts.take_away().map_err(|error| error.to_string())
-        });
+        let left = init_ended
+            .map_err(|error| error.to_string())
+            .and_then(|()| self.parts.take_away().map_err(|error| error.to_string()));
         Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
 
-    fn watch(&self, started: Instant, signals: &SignalFd, raw: Option<&Raw>) -> Result<Ending, LaunchError> {
+    fn watch(
+        &self,
+        started: Instant,
+        signals: &SignalFd,
+        raw: Option<&Raw>,
+        mut line: Option<&Line>,
+    ) -> Result<Ending, LaunchError> {
         let waiting = |source| LaunchError::Call { what: "waiting for the payload", source };
         let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
         let mut ending = Ending::default();
         let mut stdin_open = raw.is_some();
+        let mut settled = false;
         loop {
             let init = self.parts.init.as_ref();
             let mut fds = vec![
@@ -179,15 +221,21 @@ impl Sandbox {
                     fds.push(PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN));
                 }
             }
-            let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
-            rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())).map_err(|errno| waiting(errno.into()))?;
+            fds.extend(line.map(|line| PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)));
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = left.into_iter().chain((!settled).then_some(SETTLING)).min().map(timespec);
+            let count = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
+            if count.map_err(|errno| waiting(errno.into()))? == 0 && !settled {
+                settled = true;
+                sys::release_memory();
+            }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
             if let Some(master) = &self.terminal {
                 if ready.get(2) == Some(&true) {
                     copy(master, &rustix::stdio::stdout());
                 }
-                if ready.get(3) == Some(&true) {
+                if stdin_open && ready[3] {
                     stdin_open = copy(&rustix::stdio::stdin(), master);
                 }
             }
@@ -202,20 +250,40 @@ impl Sandbox {
                     }
                 }
             }
+            if let Some(open) = line.filter(|_| ready.last() == Some(&true)) {
+                match open.wish() {
+                    Wish::Signal(number) => drop(self.channel.send(&ToInit::Signal(number), &[])),
+                    Wish::Kill => init.map_or(Ok(()), |init| init.kill()).map_err(waiting)?,
+                    Wish::End => {
+                        line = None;
+                        ending.orphaned = true;
+                        let latest = Instant::now() + GRACE_OF_ORPHANS;
+                        deadline = Some(deadline.map_or(latest, |deadline| deadline.min(latest)));
+                        drop(self.channel.send(&ToInit::Signal(libc::SIGTERM), &[]));
+                    }
+                }
+            }
             if ready[0] {
                 match self.channel.receive::<FromInit>().map_err(waiting)? {
-                    Some((FromInit::Ended { code, signal }, _)) => return Ok(Ending { code, signal, ..ending }),
+                    Some((FromInit::Ended { code, signal }, _)) => {
+                        return Ok(Ending { code, signal, ..ending });
+                    }
                     Some((FromInit::ExecFailed { errno }, _)) => {
                         let command = self.plan.payload.args.first().cloned().unwrap_or_default();
-                        return Err(LaunchError::Exec { command, source: io::Error::from_raw_os_error(errno) });
+                        return Err(LaunchError::Exec {
+                            command,
+                            source: io::Error::from_raw_os_error(errno),
+                        });
                     }
                     Some(_) => {}
                     // Init was killed: by the kernel for want of memory, or by us.
-                    None => return Ok(Ending { signal: Some(libc::SIGKILL), ..ending }),
+                    None => {
+                        return Ok(Ending { signal: Some(libc::SIGKILL), ..ending });
+                    }
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                if ending.timed_out {
+                if ending.timed_out || ending.orphaned {
                     let killed = init.map_or(Ok(()), |init| init.kill());
                     killed.map_err(waiting)?;
                     return Ok(Ending { signal: Some(libc::SIGKILL), ..ending });
@@ -238,11 +306,14 @@ impl Sandbox {
     ) -> EndReport {
         let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).ok();
         let usage_ms = |time: nix::sys::time::TimeVal| {
-            u64::try_from(time.tv_sec()).unwrap_or(0) * 1000 + u64::try_from(time.tv_usec()).unwrap_or(0) / 1000
+            u64::try_from(time.tv_sec()).unwrap_or(0) * 1000
+                + u64::try_from(time.tv_usec()).unwrap_or(0) / 1000
         };
         let millis = |nanos: u64| nanos / 1_000_000;
         let failed = ending.code != Some(0);
-        let reason = if ending.timed_out {
+        let reason = if ending.orphaned {
+            Reason::SupervisorLost
+        } else if ending.timed_out {
             Reason::WallTimeout
         } else if failed && stats.oom_kills.is_some_and(|kills| kills > 0) {
             Reason::Oom
@@ -290,7 +361,9 @@ fn timespec(duration: Duration) -> Timespec {
 /// Passes on what can be read now; false at the end of the source.
 fn copy(from: &impl AsFd, to: &impl AsFd) -> bool {
     let mut buffer = [0; 8192];
-    let Ok(count @ 1..) = rustix::io::read(from, &mut buffer) else { return false };
+    let Ok(count @ 1..) = rustix::io::read(from, &mut buffer) else {
+        return false;
+    };
     let mut rest = &buffer[..count];
     while !rest.is_empty() {
         match rustix::io::write(to, rest) {

@@ -9,8 +9,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
 use crate::host::FileKind;
@@ -22,12 +22,20 @@ use crate::sys;
 const LARGEST_COPY: u64 = 1 << 20;
 
 /// The detached mounts of one sandbox, by their name in the plan.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Mounts {
     fds: BTreeMap<MountId, OwnedFd>,
+    /// Who makes entries: what is to be his needs no change of owner.
+    pub(crate) builder: Owner,
 }
 
 impl Mounts {
+    /// No mounts yet; the caller makes entries.
+    pub(crate) fn of_caller() -> Mounts {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Mounts { fds: BTreeMap::new(), builder: Owner { uid, gid } }
+    }
+
     pub(crate) fn insert(&mut self, id: MountId, fd: OwnedFd) {
         self.fds.insert(id, fd);
     }
@@ -136,7 +144,7 @@ pub(crate) fn clone_tree(
 
 /// Puts an entry at `path` of a mount that nobody else sees yet. The umask is 0, so that modes are as stated
 /// (crun#1047).
-pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Entry) -> io::Result<()> {
+fn make(mount: BorrowedFd<'_>, path: &Path, owner: Option<Owner>, entry: &Entry) -> io::Result<()> {
     let path = relative(path);
     match entry {
         Entry::Dir { mode } => {
@@ -145,8 +153,14 @@ pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Ent
         Entry::File { mode, content } => create(mount, path, *mode)?.write_all(content.as_bytes())?,
         Entry::Copy { source } => match small_file(source) {
             Ok(content) => create(mount, path, 0o644)?.write_all(&content)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", source.display()))),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+            {
+                return Ok(());
+            }
+            Err(error) => {
+                return Err(io::Error::new(error.kind(), format!("{}: {error}", source.display())));
+            }
         },
         Entry::Link { target } => rustix::fs::symlinkat(target, mount, path)?,
         Entry::Device { major, minor } => {
@@ -154,7 +168,10 @@ pub(crate) fn make(mount: BorrowedFd<'_>, path: &Path, owner: Owner, entry: &Ent
             rustix::fs::mknodat(mount, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
         }
     }
-    let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
+    let Some(Owner { uid, gid }) = owner else {
+        return Ok(());
+    };
+    let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     Ok(rustix::fs::chownat(mount, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
@@ -229,7 +246,9 @@ pub(crate) fn pivot(root: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn mask(paths: &[impl AsRef<Path>], owner: Owner) -> io::Result<()> {
     let mut empty: Option<OwnedFd> = None;
     for path in paths {
-        let Some((place, kind)) = existing(path.as_ref())? else { continue };
+        let Some((place, kind)) = existing(path.as_ref())? else {
+            continue;
+        };
         let cover = match (kind, &empty) {
             (FileType::Directory, None) => {
                 let flags = MountFlags { read_only: true, no_exec: true, no_dev: true };
@@ -252,8 +271,11 @@ pub(crate) fn mask(paths: &[impl AsRef<Path>], owner: Owner) -> io::Result<()> {
 /// Makes each of `paths` a read-only mount of itself.
 pub(crate) fn read_only(paths: &[impl AsRef<Path>]) -> io::Result<()> {
     for path in paths {
-        let Some((place, _)) = existing(path.as_ref())? else { continue };
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let Some((place, _)) = existing(path.as_ref())? else {
+            continue;
+        };
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = open_tree(CWD, path.as_ref(), flags)?;
         sys::mount_setattr(tree.as_fd(), true, MountAttrFlags::MOUNT_ATTR_RDONLY, false, None)?;
         move_onto(&tree, &place)?;
@@ -273,7 +295,8 @@ fn existing(path: &Path) -> io::Result<Option<(OwnedFd, FileType)>> {
 }
 
 fn null_device() -> io::Result<OwnedFd> {
-    let null = open_tree(CWD, "/dev/null", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    let null =
+        open_tree(CWD, "/dev/null", OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
     let stat = rustix::fs::fstat(&null)?;
     let is_null = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
         && stat.st_rdev == rustix::fs::makedev(1, 3);
@@ -304,7 +327,10 @@ pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
             mounts.insert(*mount, clone_tree(source, *kind, *flags, idmap.as_ref())?);
             Ok(())
         }
-        Action::Make { mount, path, owner, entry } => make(mounts.get(*mount)?, path, *owner, entry),
+        Action::Make { mount, path, owner, entry } => {
+            let owner = (*owner != mounts.builder).then_some(*owner);
+            make(mounts.get(*mount)?, path, owner, entry)
+        }
         Action::Seal { mount } => seal(mounts.get(*mount)?),
         other => Err(io::Error::other(format!("`{other}` is not a step of this side"))),
     }

@@ -8,9 +8,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 /// Brings `lo` up in the caller's network namespace (netdevice(7), SIOCSIFFLAGS).
 pub(crate) fn loopback_up() -> io::Result<()> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let flags = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).map_err(io::Error::other)?;
     let mut request = libc::ifreq {
         ifr_name: [0; libc::IFNAMSIZ],
-        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short },
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags },
     };
     for (place, byte) in request.ifr_name.iter_mut().zip(*b"lo") {
         *place = byte.cast_signed();

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Lowered;
+use crate::spec::Spec;
 
 /// Version of the report's form.
 pub const REPORT_VERSION: u32 = 1;
@@ -90,7 +91,7 @@ pub enum Reason {
     PidsLimitHit,
     /// The sandbox was not built, or the command could not be executed.
     SetupFailed,
-    /// The monitor was killed, and the sandbox with it.
+    /// The monitor was killed, or the supervisor let go of it, and the sandbox ended with that.
     SupervisorLost,
 }
 
@@ -146,6 +147,16 @@ impl EndReport {
         }
     }
 
+    /// The report of a sandbox of `spec` that was not built, or whose command could not be executed.
+    pub fn setup_failed(spec: &Spec, error: &str) -> EndReport {
+        EndReport {
+            policy: spec.airlock.policy.clone(),
+            policy_digest: spec.airlock.policy_digest.clone(),
+            spec_digest: spec.digest().unwrap_or_default(),
+            ..EndReport::without_run("", Reason::SetupFailed, error)
+        }
+    }
+
     /// The command's exit status as a shell states it: 128 + n for signal n.
     pub fn exit_status(&self) -> u8 {
         let status = match (self.exit_code, self.signal) {
@@ -179,7 +190,8 @@ pub struct ReportRecord {
 impl ReportPlace {
     /// Opens the directory of `path`.
     pub fn open(path: &Path) -> io::Result<ReportPlace> {
-        let name = path.file_name().ok_or_else(|| io::Error::other("is not the name of a file"))?.to_os_string();
+        let name =
+            path.file_name().ok_or_else(|| io::Error::other("is not the name of a file"))?.to_os_string();
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),

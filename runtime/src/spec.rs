@@ -214,13 +214,11 @@ impl Spec {
 /// `sha256:<hex>` of some bytes.
 pub fn digest(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    Sha256::digest(bytes)
-        .iter()
-        .fold(String::from("sha256:"), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    Sha256::digest(bytes).iter().fold(String::from("sha256:"), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn sort_lists(value: &mut serde_json::Value) {
@@ -237,10 +235,7 @@ mod tests {
 
     #[test]
     fn the_digest_does_not_depend_on_hash_set_order() {
-        let spec = Spec {
-            oci: oci_spec::runtime::Spec::default(),
-            airlock: Extension::default(),
-        };
+        let spec = Spec { oci: oci_spec::runtime::Spec::default(), airlock: Extension::default() };
         let text = serde_json::to_string(&spec).unwrap();
         for _ in 0..20 {
             let again: Spec = serde_json::from_str(&text).unwrap();

@@ -4,11 +4,12 @@
 //! monitor for as long as that lives: a file whose lock can be had belongs to a sandbox whose monitor died.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Cgroup, CgroupFacts, CgroupRecord};
@@ -16,6 +17,7 @@ use crate::ids::RangeLock;
 use crate::launch::END_TIMEOUT;
 use crate::report::{EndReport, Reason, ReportPlace, ReportRecord};
 use crate::spec::Spec;
+use crate::sys;
 
 /// What is known of a live sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +93,9 @@ pub enum StateError {
     #[error("state: the sandbox does not end; see `airlock gc`")]
     StillThere,
     /// No directory for an ordinary user's state.
-    #[error("state: XDG_RUNTIME_DIR is not set to an absolute path; set it to a private directory (systemd makes /run/user/UID)")]
+    #[error(
+        "state: XDG_RUNTIME_DIR is not set to an absolute path; set it to a private directory (systemd makes /run/user/UID)"
+    )]
     NoRuntimeDir,
 }
 
@@ -107,6 +111,8 @@ pub struct State {
     path: PathBuf,
     file: File,
     record: Record,
+    /// Length of the record in the file.
+    written: usize,
 }
 
 /// What a sweep did.
@@ -126,7 +132,8 @@ impl Sandboxes {
         let root = if rustix::process::geteuid().is_root() {
             PathBuf::from("/run/airlock")
         } else {
-            let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+            let base =
+                std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
             base.ok_or(StateError::NoRuntimeDir)?.join("airlock")
         };
         Sandboxes::at(root)
@@ -143,7 +150,11 @@ impl Sandboxes {
         let metadata = fs::symlink_metadata(&root).map_err(at("checking", &root))?;
         let own = rustix::process::geteuid().as_raw();
         if !metadata.is_dir() || metadata.uid() != own || metadata.mode() & 0o022 != 0 {
-            return Err(StateError::Unsafe { path: root, owner: metadata.uid(), mode: metadata.mode() & 0o7777 });
+            return Err(StateError::Unsafe {
+                path: root,
+                owner: metadata.uid(),
+                mode: metadata.mode() & 0o7777,
+            });
         }
         Ok(Sandboxes { root })
     }
@@ -156,8 +167,9 @@ impl Sandboxes {
     /// A name that no sandbox has.
     pub fn new_id(&self) -> Result<String, StateError> {
         let mut bytes = [0_u8; 6];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| StateError::Io { step: "naming a sandbox", path: self.root.clone(), source: error.into() })?;
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
+            StateError::Io { step: "naming a sandbox", path: self.root.clone(), source: error.into() }
+        })?;
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     }
 
@@ -180,7 +192,7 @@ impl Sandboxes {
             report,
             started: started.map_or(0, |since| since.as_secs()),
         };
-        let mut state = State { path, file, record };
+        let mut state = State { path, file, record, written: 0 };
         state.write()?;
         Ok(state)
     }
@@ -190,7 +202,9 @@ impl Sandboxes {
         let mut records = Vec::new();
         for id in self.ids()? {
             // One that ends meanwhile is not an error.
-            if let Ok(text) = fs::read(self.path(&id)) && let Ok(record) = serde_json::from_slice(&text) {
+            if let Ok(text) = fs::read(self.path(&id))
+                && let Ok(record) = serde_json::from_slice(&text)
+            {
                 records.push(record);
             }
         }
@@ -271,7 +285,9 @@ impl Sandboxes {
         let directory = self.root.join("sandboxes");
         let entries = fs::read_dir(&directory).map_err(at("reading", &directory))?;
         Ok(entries
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(".json").map(String::from))
+            .filter_map(|entry| {
+                entry.ok()?.file_name().into_string().ok()?.strip_suffix(".json").map(String::from)
+            })
             .collect())
     }
 
@@ -298,22 +314,28 @@ impl State {
         fs::remove_file(&self.path).map_err(at("removing", &self.path))
     }
 
+    /// Writes the record over the one before it, padded to at least its length: never truncated, so that ext4 has
+    /// no reason to flush it on close (mount option auto_da_alloc, ext4(5)).
     fn write(&mut self) -> Result<(), StateError> {
-        let text = serde_json::to_vec(&self.record)
-            .map_err(|error| StateError::Io { step: "encoding", path: self.path.clone(), source: error.into() })?;
-        // Longer than before or equal, so that a reader never sees a mixture that parses.
-        self.file
-            .rewind()
-            .and_then(|()| self.file.set_len(0))
-            .and_then(|()| self.file.write_all(&text))
-            .map_err(at("writing", &self.path))
+        let mut text = serde_json::to_vec(&self.record).map_err(|error| StateError::Io {
+            step: "encoding",
+            path: self.path.clone(),
+            source: error.into(),
+        })?;
+        text.resize(text.len().max(self.written), b' ');
+        self.written = text.len();
+        self.file.write_all_at(&text, 0).map_err(at("writing", &self.path))
     }
 }
 
 /// Sends a signal to a recorded process if it is still the one that was recorded.
 fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
-    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else { return };
-    let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
+    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else {
+        return;
+    };
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {
+        return;
+    };
     // Checked after the descriptor is held: the id cannot be given to another process in between.
     if start_time(record.pid) == Some(record.started) {
         // Gone meanwhile is as good.
@@ -325,7 +347,8 @@ fn remove_cgroup(record: &CgroupRecord) -> Result<(), String> {
     let facts = CgroupFacts::read().map_err(|error| error.to_string())?;
     let group = Cgroup::open(record, &facts).map_err(|error| error.to_string())?;
     let timeout: Duration = END_TIMEOUT;
-    let removed = group.remove(Duration::ZERO).or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
+    let removed =
+        group.remove(Duration::ZERO).or_else(|_| group.kill(timeout).and_then(|()| group.remove(timeout)));
     removed.map_err(|error| error.to_string())
 }
 
@@ -343,7 +366,7 @@ fn write_lost_report(record: &Record) {
 
 /// Field 22 of `/proc/PID/stat`: clock ticks after boot at which the process started.
 fn start_time(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8(sys::read_small(CWD, format!("/proc/{pid}/stat")).ok()?).ok()?;
     // The name in field 2 may hold anything; the last parenthesis ends it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }

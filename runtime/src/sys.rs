@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 
 /// `CLONE_INTO_CGROUP`. libc declares it as a 32-bit zero on glibc, which starts the child in the
@@ -74,6 +75,28 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
     }
 }
 
+/// Takes the environment away: libc's list, and the strings that `/proc/PID/environ` shows.
+///
+/// The process must have one thread, and nobody may hold a pointer into the environment.
+pub(crate) fn forget_environment() -> io::Result<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // Fields 50 and 51 of proc_pid_stat(5), counted from the end of the name in field 2.
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(47));
+    let mut bounds =
+        fields.into_iter().flatten().map(|field| field.parse::<usize>().map_err(io::Error::other));
+    let (Some(start), Some(end)) = (bounds.next().transpose()?, bounds.next().transpose()?) else {
+        return Err(io::Error::other("/proc/self/stat has too few fields"));
+    };
+    // SAFETY: no other thread reads or changes the environment.
+    if unsafe { libc::clearenv() } != 0 {
+        return Err(io::Error::other("clearenv failed"));
+    }
+    let strings = std::ptr::with_exposed_provenance_mut::<u8>(start);
+    // SAFETY: the kernel put the strings there, on the stack's writable top, and nobody looks at them any more.
+    unsafe { strings.write_bytes(0, end.saturating_sub(start)) };
+    Ok(())
+}
+
 /// Runs `child` in a process that shares this one's memory until it ends, in a new user namespace, and
 /// returns a pidfd. See `idmap.rs`.
 pub(crate) fn userns_holder() -> io::Result<(i32, OwnedFd)> {
@@ -138,7 +161,8 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
 /// # Safety
 /// No owner of any other descriptor may be used or dropped afterwards.
 pub(crate) unsafe fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
-    let mut keep: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
+    let mut keep: Vec<u32> =
+        keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
     keep.sort_unstable();
     let mut first = 3;
     for kept in keep.into_iter().chain([u32::MAX]) {
@@ -152,9 +176,27 @@ pub(crate) unsafe fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives every signal its default disposition. glibc's sigaction hides the two signals that it uses itself,
-/// so the call is made directly.
-pub(crate) fn reset_signals() -> io::Result<()> {
+/// The whole of a small file of the kernel's. Such files have no size to ask for, and std's growing probes cost
+/// several reads each.
+pub(crate) fn read_small(directory: BorrowedFd<'_>, path: impl rustix::path::Arg) -> io::Result<Vec<u8>> {
+    let file = rustix::fs::openat(directory, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut content = Vec::with_capacity(8192);
+    loop {
+        if content.spare_capacity_mut().is_empty() {
+            content.reserve(content.len());
+        }
+        if rustix::io::retry_on_intr(|| {
+            rustix::io::read(&file, rustix::buffer::spare_capacity(&mut content))
+        })? == 0
+        {
+            return Ok(content);
+        }
+    }
+}
+
+/// Gives the signals of `mask` (bit n - 1 for signal n) their default disposition. glibc's sigaction hides the
+/// two signals that it uses itself, so the call is made directly.
+pub(crate) fn reset_signals(mask: u64) -> io::Result<()> {
     #[repr(C)]
     struct KernelSigaction {
         handler: usize,
@@ -163,10 +205,16 @@ pub(crate) fn reset_signals() -> io::Result<()> {
         mask: u64,
     }
     let default = KernelSigaction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
-    for signal in (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
+    for signal in (1..=64).filter(|signal| mask & 1 << (signal - 1) != 0) {
         // SAFETY: `default` is the kernel's sigaction of x86-64 with its 8-byte mask; no handler is installed.
         let result = unsafe {
-            libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, std::ptr::null::<u8>(), size_of::<u64>())
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                &raw const default,
+                std::ptr::null::<u8>(),
+                size_of::<u64>(),
+            )
         };
         check(result)?;
     }
@@ -177,9 +225,7 @@ pub(crate) fn reset_signals() -> io::Result<()> {
 pub(crate) fn new_session_keyring() -> io::Result<()> {
     const KEYCTL_JOIN_SESSION_KEYRING: c_int = 1;
     // SAFETY: a null name asks for an anonymous keyring; no memory is passed.
-    check(unsafe {
-        libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>())
-    })
+    check(unsafe { libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) })
 }
 
 /// The Landlock ABI of the running kernel; 0 where Landlock is absent or disabled at boot.
@@ -208,6 +254,37 @@ pub(crate) fn execve(
     // SAFETY: both arrays end in a null pointer and point to NUL-terminated strings that outlive the call.
     unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
     io::Error::last_os_error()
+}
+
+/// Gives back what a process that only waits does not need: free heap, and the pages of its own code and
+/// constants, which come back from the page cache when they are used again.
+pub(crate) fn release_memory() {
+    unsafe extern "C" fn drop_pages(info: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> c_int {
+        // SAFETY: dl_iterate_phdr hands over a valid dl_phdr_info.
+        let info = unsafe { &*info };
+        // SAFETY: `dlpi_phdr` points to `dlpi_phnum` program headers.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        for header in headers {
+            if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
+                continue;
+            }
+            const PAGE: u64 = 4096;
+            let start = (info.dlpi_addr + header.p_vaddr) & !(PAGE - 1);
+            let length = (info.dlpi_addr + header.p_vaddr + header.p_memsz) - start;
+            let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
+                continue;
+            };
+            // SAFETY: the segment is mapped from a file and never written, so its pages can be read again.
+            unsafe {
+                libc::madvise(std::ptr::with_exposed_provenance_mut(start), length, libc::MADV_DONTNEED)
+            };
+        }
+        0
+    }
+    // SAFETY: the callback keeps to its contract and uses no data.
+    unsafe { libc::dl_iterate_phdr(Some(drop_pages), std::ptr::null_mut()) };
+    // SAFETY: malloc_trim has no preconditions.
+    unsafe { libc::malloc_trim(0) };
 }
 
 /// Ends the process at once, without running exit handlers that belong to the parent's copy.

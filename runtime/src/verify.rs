@@ -6,12 +6,15 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::CWD;
+
 use crate::cgroups::Cgroup;
 use crate::ids::{IdMapping, IdMaps};
 use crate::launch::Probe;
 use crate::network;
 use crate::plan::{Action, Expectations, MountFlags, Namespace, Plan};
 use crate::report::{Evidence, EvidenceKind};
+use crate::sys;
 
 /// What is read back so far: evidence and differences.
 #[derive(Debug)]
@@ -62,14 +65,20 @@ impl Verification {
 
     fn read(&mut self, file: &str) -> String {
         let path = format!("/proc/{}/{file}", self.pid);
-        fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(|error| {
-            self.differences.push(format!("{path} cannot be read: {error}"));
-            String::new()
-        })
+        sys::read_small(CWD, &path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(
+            |error| {
+                self.differences.push(format!("{path} cannot be read: {error}"));
+                String::new()
+            },
+        )
     }
 
     fn holds(&mut self, clause: &str, what: impl Into<String>) {
-        self.evidence.push(Evidence { clause: clause.into(), what: what.into(), evidence: EvidenceKind::KernelRead });
+        self.evidence.push(Evidence {
+            clause: clause.into(),
+            what: what.into(),
+            evidence: EvidenceKind::KernelRead,
+        });
     }
 
     fn equal<T: PartialEq + std::fmt::Debug>(&mut self, clause: &str, what: &str, expected: &T, found: &T) {
@@ -89,7 +98,9 @@ impl Verification {
                 (Ok(own), Ok(theirs)) if own != theirs => {
                     self.holds("namespaces", format!("own {name} namespace: {}", theirs.display()));
                 }
-                (own, theirs) => self.differences.push(format!("namespace {name}: {theirs:?} against the host's {own:?}")),
+                (own, theirs) => {
+                    self.differences.push(format!("namespace {name}: {theirs:?} against the host's {own:?}"))
+                }
             }
         }
     }
@@ -103,16 +114,25 @@ impl Verification {
 
     fn status(&mut self, expect: &Expectations) {
         let text = self.read("status");
-        let fields: BTreeMap<&str, &str> =
-            text.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key, value.trim())).collect();
+        let fields: BTreeMap<&str, &str> = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(key, value)| (key, value.trim()))
+            .collect();
         let field = |key: &str| fields.get(key).copied().unwrap_or("absent");
-        let numbers = |key: &str| -> Vec<u32> { field(key).split_whitespace().filter_map(|n| n.parse().ok()).collect() };
+        let numbers = |key: &str| -> Vec<u32> {
+            field(key).split_whitespace().filter_map(|n| n.parse().ok()).collect()
+        };
         let (uid, gid) = expect.host_ids;
         self.equal("identity.user", "uids on the host", &vec![uid; 4], &numbers("Uid"));
         self.equal("identity.user", "gids on the host", &vec![gid; 4], &numbers("Gid"));
         match &expect.groups {
-            Some(groups) => self.equal("identity.groups", "supplementary groups on the host", groups, &numbers("Groups")),
-            None => self.holds("identity.groups", format!("supplementary groups kept: {:?}", numbers("Groups"))),
+            Some(groups) => {
+                self.equal("identity.groups", "supplementary groups on the host", groups, &numbers("Groups"))
+            }
+            None => {
+                self.holds("identity.groups", format!("supplementary groups kept: {:?}", numbers("Groups")))
+            }
         }
         let mask = expect.capabilities.iter().fold(0_u64, |mask, number| mask | 1 << number);
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
@@ -127,14 +147,23 @@ impl Verification {
     fn limits(&mut self, expect: &Expectations) {
         let text = self.read("limits");
         for limit in &expect.limits {
-            let Some(name) = limit_name(limit.resource) else { continue };
+            let Some(name) = limit_name(limit.resource) else {
+                continue;
+            };
             let Some(line) = text.lines().find(|line| line.starts_with(name)) else {
                 self.differences.push(format!("limits: no line {name:?} in /proc/PID/limits"));
                 continue;
             };
             let found: Vec<&str> = line[name.len()..].split_whitespace().take(2).collect();
-            let text = |value: u64| if value == u64::MAX { "unlimited".to_string() } else { value.to_string() };
-            self.equal("limits", name, &format!("{} {}", text(limit.soft), text(limit.hard)), &found.join(" "));
+            let text = |value: u64| {
+                if value == u64::MAX { "unlimited".to_string() } else { value.to_string() }
+            };
+            self.equal(
+                "limits",
+                name,
+                &format!("{} {}", text(limit.soft), text(limit.hard)),
+                &found.join(" "),
+            );
         }
     }
 
@@ -143,8 +172,14 @@ impl Verification {
         let mut found: BTreeMap<PathBuf, Vec<&str>> = BTreeMap::new();
         for line in text.lines() {
             let fields: Vec<&str> = line.split(' ').collect();
-            let (Some(point), Some(options)) = (fields.get(4), fields.get(5)) else { continue };
-            let shared = fields.iter().skip(6).take_while(|field| **field != "-").any(|field| field.starts_with("shared:"));
+            let (Some(point), Some(options)) = (fields.get(4), fields.get(5)) else {
+                continue;
+            };
+            let shared = fields
+                .iter()
+                .skip(6)
+                .take_while(|field| **field != "-")
+                .any(|field| field.starts_with("shared:"));
             if shared {
                 self.differences.push(format!("mount {point} still exchanges mount events with the host"));
             }
@@ -153,17 +188,31 @@ impl Verification {
         }
         for mount in &expect.mounts {
             let Some(options) = found.get(&mount.target) else {
-                self.differences.push(format!("{}: nothing is mounted at {}", mount.clause, mount.target.display()));
+                self.differences.push(format!(
+                    "{}: nothing is mounted at {}",
+                    mount.clause,
+                    mount.target.display()
+                ));
                 continue;
             };
             let MountFlags { read_only, no_exec, no_dev } = mount.flags;
             let wanted = [(true, "nosuid"), (read_only, "ro"), (no_exec, "noexec"), (no_dev, "nodev")];
-            let missing: Vec<&str> =
-                wanted.iter().filter(|(asked, name)| *asked && !options.contains(name)).map(|(_, name)| *name).collect();
+            let missing: Vec<&str> = wanted
+                .iter()
+                .filter(|(asked, name)| *asked && !options.contains(name))
+                .map(|(_, name)| *name)
+                .collect();
             if missing.is_empty() {
-                self.holds(&mount.clause, format!("{} mounted {}", mount.target.display(), options.join(",")));
+                self.holds(
+                    &mount.clause,
+                    format!("{} mounted {}", mount.target.display(), options.join(",")),
+                );
             } else {
-                self.differences.push(format!("{}: {} lacks {missing:?}", mount.clause, mount.target.display()));
+                self.differences.push(format!(
+                    "{}: {} lacks {missing:?}",
+                    mount.clause,
+                    mount.target.display()
+                ));
             }
         }
         for covered in expect.covered.iter().filter(|path| found.contains_key(*path)) {
@@ -172,7 +221,8 @@ impl Verification {
         let planned = |point: &Path| {
             expect.covered.iter().any(|covered| covered == point)
                 || expect.mounts.iter().any(|mount| {
-                    point == mount.target || (mount.target != Path::new("/") && point.starts_with(&mount.target))
+                    point == mount.target
+                        || (mount.target != Path::new("/") && point.starts_with(&mount.target))
                 })
         };
         let strangers: Vec<&PathBuf> = found.keys().filter(|point| !planned(point)).collect();
@@ -194,7 +244,8 @@ impl Verification {
         let text = self.read("cgroup");
         let paths: Vec<&str> = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
         for (_, directory) in group.paths() {
-            let inside = paths.iter().any(|path| *path != "/" && directory.ends_with(path.trim_start_matches('/')));
+            let inside =
+                paths.iter().any(|path| *path != "/" && directory.ends_with(path.trim_start_matches('/')));
             if inside {
                 self.holds("limits", format!("in control group {}", directory.display()));
             } else {
@@ -243,11 +294,17 @@ impl Verification {
                 Action::LoopbackUp => "loopback interface up".into(),
                 Action::ForbidUserNamespaces => "no user namespace can be made inside".into(),
                 Action::DieWithMonitor => "dies with the monitor".into(),
-                Action::EnterWorkingDirectory { path } => format!("working directory {} lies inside", path.display()),
+                Action::EnterWorkingDirectory { path } => {
+                    format!("working directory {} lies inside", path.display())
+                }
                 Action::CloseDescriptors => "inherited descriptors are closed on exec".into(),
                 _ => continue,
             };
-            self.evidence.push(Evidence { clause: step.clause.clone(), what, evidence: EvidenceKind::StepOk });
+            self.evidence.push(Evidence {
+                clause: step.clause.clone(),
+                what,
+                evidence: EvidenceKind::StepOk,
+            });
         }
     }
 

@@ -47,16 +47,8 @@ impl Fixture {
         let Some(facts) = usable() else { return vec![] };
         let mut views = vec![facts.clone()];
         if facts.layout == Layout::Hybrid {
-            views.push(CgroupFacts {
-                layout: Layout::V1,
-                v2: None,
-                ..facts.clone()
-            });
-            views.push(CgroupFacts {
-                layout: Layout::V2,
-                v1: vec![],
-                ..facts
-            });
+            views.push(CgroupFacts { layout: Layout::V1, v2: None, ..facts.clone() });
+            views.push(CgroupFacts { layout: Layout::V2, v1: vec![], ..facts });
         }
         let make = |facts| Self(Cgroup::create(&target(facts, &fresh_parent(), "box", needs)).unwrap());
         views.iter().map(make).collect()
@@ -71,11 +63,7 @@ impl Fixture {
     }
 
     fn spawn(&self, script: &str) -> Child {
-        self.command(script)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+        self.command(script).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 }
 
@@ -114,11 +102,7 @@ fn target(facts: &CgroupFacts, parent: &CgroupPath, name: &str, needs: &Needs) -
 }
 
 fn statistics() -> Needs {
-    Needs {
-        statistics: true,
-        control: true,
-        ..Needs::default()
-    }
+    Needs { statistics: true, control: true, ..Needs::default() }
 }
 
 /// Makes the command enter the cgroup before it executes.
@@ -126,13 +110,7 @@ fn join(command: &mut Command, group: &Cgroup) {
     let mut files: Vec<OwnedFd> = group.join_descriptors().unwrap();
     for (version, path) in group.paths() {
         if version == Version::V2 {
-            files.push(
-                fs::OpenOptions::new()
-                    .write(true)
-                    .open(path.join("cgroup.procs"))
-                    .unwrap()
-                    .into(),
-            );
+            files.push(fs::OpenOptions::new().write(true).open(path.join("cgroup.procs")).unwrap().into());
         }
     }
     let enter = move || {
@@ -158,13 +136,9 @@ fn a_child_joins_every_directory_by_writing_0_to_the_inherited_descriptors() {
     let facts = CgroupFacts::read().unwrap();
     for (version, path) in fixture.0.paths() {
         let mount = match version {
-            Version::V1 => facts
-                .v1
-                .iter()
-                .map(|tree| &tree.mount)
-                .find(|mount| path.starts_with(mount))
-                .unwrap()
-                .clone(),
+            Version::V1 => {
+                facts.v1.iter().map(|tree| &tree.mount).find(|mount| path.starts_with(mount)).unwrap().clone()
+            }
             Version::V2 => facts.v2.clone().unwrap().mount,
         };
         let inside = format!("/{}", path.strip_prefix(mount).unwrap().display());
@@ -178,26 +152,14 @@ fn a_child_joins_every_directory_by_writing_0_to_the_inherited_descriptors() {
 const BUSY: &str = "while :; do :; done";
 
 fn memory(bytes: i64) -> LinuxResources {
-    let memory = LinuxMemoryBuilder::default()
-        .limit(bytes)
-        .swap(bytes)
-        .build()
-        .unwrap();
+    let memory = LinuxMemoryBuilder::default().limit(bytes).swap(bytes).build().unwrap();
     LinuxResourcesBuilder::default().memory(memory).build().unwrap()
 }
 
 fn everything() -> LinuxResources {
-    let memory = LinuxMemoryBuilder::default()
-        .limit(64 << 20)
-        .swap(96 << 20)
-        .reservation(32 << 20)
-        .build();
-    let cpu = LinuxCpuBuilder::default()
-        .quota(50_000)
-        .period(100_000_u64)
-        .shares(512_u64)
-        .cpus("0")
-        .mems("0");
+    let memory = LinuxMemoryBuilder::default().limit(64 << 20).swap(96 << 20).reservation(32 << 20).build();
+    let cpu =
+        LinuxCpuBuilder::default().quota(50_000).period(100_000_u64).shares(512_u64).cpus("0").mems("0");
     LinuxResourcesBuilder::default()
         .memory(memory.unwrap())
         .cpu(cpu.build().unwrap())
@@ -211,13 +173,7 @@ fn null_alone() -> DeviceFilter {
     let rule = || LinuxDeviceCgroupBuilder::default().access("rwm");
     DeviceFilter::from_oci(&[
         rule().allow(false).build().unwrap(),
-        rule()
-            .allow(true)
-            .typ(LinuxDeviceType::C)
-            .major(1)
-            .minor(3)
-            .build()
-            .unwrap(),
+        rule().allow(true).typ(LinuxDeviceType::C).major(1).minor(3).build().unwrap(),
     ])
     .unwrap()
 }
@@ -237,10 +193,7 @@ fn a_process_beyond_the_memory_limit_is_killed_and_counted() {
     let Some(free) = Fixture::new(&LinuxResources::default()) else {
         return;
     };
-    assert!(
-        free.spawn(EATER).wait().unwrap().success(),
-        "without the limit it runs"
-    );
+    assert!(free.spawn(EATER).wait().unwrap().success(), "without the limit it runs");
     let stats = free.0.stats().unwrap();
     assert_eq!(stats.oom_kills, Some(0));
     assert!(stats.memory_peak.unwrap() >= 64 << 20);
@@ -261,10 +214,7 @@ fn a_fork_loop_stops_at_the_pids_limit() {
     let Some(free) = Fixture::new(&LinuxResources::default()) else {
         return;
     };
-    assert!(
-        free.spawn(FORKS).wait().unwrap().success(),
-        "without the limit it runs"
-    );
+    assert!(free.spawn(FORKS).wait().unwrap().success(), "without the limit it runs");
     let stats = free.0.stats().unwrap();
     assert_eq!(stats.pids_max_events, Some(0));
     assert!(stats.pids_peak.is_none_or(|peak| peak > 8), "{stats:?}");
@@ -280,11 +230,7 @@ fn a_cpu_quota_holds_a_busy_process_back() {
         child.wait().unwrap();
         fixture.0.stats().unwrap().cpu_usage_ns
     };
-    let cpu = LinuxCpuBuilder::default()
-        .quota(5_000)
-        .period(100_000_u64)
-        .build()
-        .unwrap();
+    let cpu = LinuxCpuBuilder::default().quota(5_000).period(100_000_u64).build().unwrap();
     let Some(limited) = used(LinuxResourcesBuilder::default().cpu(cpu).build().unwrap()) else {
         return;
     };
@@ -306,12 +252,7 @@ fn limits_read_back_as_they_were_written() {
     }
     let other = memory(32 << 20);
     assert!(
-        fixture
-            .0
-            .read_limits(&other)
-            .unwrap()
-            .iter()
-            .any(|reading| !reading.holds),
+        fixture.0.read_limits(&other).unwrap().iter().any(|reading| !reading.holds),
         "a difference is seen"
     );
 }
@@ -335,59 +276,32 @@ fn limits_are_what_libcgroups_writes() {
         oom_score_adj: None,
         freezer_state: None,
     };
-    let tree = facts
-        .v1
-        .first()
-        .map(|tree| &tree.mount)
-        .or(facts.v2.as_ref().map(|tree| &tree.mount))
-        .unwrap();
+    let tree =
+        facts.v1.first().map(|tree| &tree.mount).or(facts.v2.as_ref().map(|tree| &tree.mount)).unwrap();
     let path = theirs.0.paths().next().unwrap().1;
-    let below = PathBuf::from("/").join(
-        path.components()
-            .rev()
-            .take(2)
-            .collect::<Vec<_>>()
-            .iter()
-            .rev()
-            .collect::<PathBuf>(),
-    );
+    let below = PathBuf::from("/")
+        .join(path.components().rev().take(2).collect::<Vec<_>>().iter().rev().collect::<PathBuf>());
     match facts.layout {
         Layout::V2 => {
-            libcgroups::v2::manager::Manager::new(tree.clone(), below)
-                .unwrap()
-                .apply(&options)
-                .unwrap();
+            libcgroups::v2::manager::Manager::new(tree.clone(), below).unwrap().apply(&options).unwrap();
         }
-        _ => libcgroups::v1::Manager::new(&below)
-            .unwrap()
-            .apply(&options)
-            .unwrap(),
+        _ => libcgroups::v1::Manager::new(&below).unwrap().apply(&options).unwrap(),
     }
     let found = |fixture: &Fixture| {
         let readings = fixture.0.read_limits(&resources).unwrap();
-        readings
-            .into_iter()
-            .map(|r| (r.path.file_name().unwrap().to_owned(), r.found))
-            .collect::<Vec<_>>()
+        readings.into_iter().map(|r| (r.path.file_name().unwrap().to_owned(), r.found)).collect::<Vec<_>>()
     };
     assert_eq!(found(&ours), found(&theirs));
 }
 
 #[test]
 fn only_the_allowed_device_opens() {
-    let needs = Needs {
-        devices: true,
-        control: true,
-        ..Needs::default()
-    };
+    let needs = Needs { devices: true, control: true, ..Needs::default() };
     let filter = null_alone();
     for mut fixture in Fixture::each_view(&needs) {
         let open = |fixture: &Fixture, node: &str| {
             let output = fixture.command(&format!("exec 3<{node}")).output().unwrap();
-            (
-                output.status.success(),
-                String::from_utf8_lossy(&output.stderr).into_owned(),
-            )
+            (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
         };
         assert!(open(&fixture, "/dev/zero").0, "without the filter it opens");
         assert!(!fixture.0.read_device_filter(&filter).unwrap().holds);
@@ -403,11 +317,7 @@ fn only_the_allowed_device_opens() {
 
 #[test]
 fn a_frozen_process_stands_still_and_can_be_killed() {
-    let needs = Needs {
-        control: true,
-        statistics: true,
-        ..Needs::default()
-    };
+    let needs = Needs { control: true, statistics: true, ..Needs::default() };
     for fixture in Fixture::each_view(&needs) {
         let mut child = fixture.spawn(BUSY);
         let used = || fixture.0.stats().unwrap().cpu_usage_ns.unwrap();
@@ -430,10 +340,7 @@ fn a_frozen_process_stands_still_and_can_be_killed() {
 
 #[test]
 fn kill_ends_every_process_of_a_forking_tree_that_ignores_sigterm() {
-    for fixture in Fixture::each_view(&Needs {
-        control: true,
-        ..Needs::default()
-    }) {
+    for fixture in Fixture::each_view(&Needs { control: true, ..Needs::default() }) {
         let script = "trap '' TERM; (setsid sleep 60 &) ; i=0; while [ $i -lt 30 ]; do sleep 60 & i=$((i+1)); done; wait";
         let mut child = fixture.spawn(script);
         let deadline = Instant::now() + PATIENCE;
@@ -450,16 +357,10 @@ fn kill_ends_every_process_of_a_forking_tree_that_ignores_sigterm() {
 /// crun#868: a process that does not go made removal loop for ever.
 #[test]
 fn removal_of_an_inhabited_cgroup_ends_and_names_the_process() {
-    for fixture in Fixture::each_view(&Needs {
-        control: true,
-        ..Needs::default()
-    }) {
+    for fixture in Fixture::each_view(&Needs { control: true, ..Needs::default() }) {
         let mut child = fixture.spawn("exec sleep 60");
         let error = fixture.0.remove(Duration::from_millis(30)).unwrap_err();
-        assert!(
-            matches!(&error, CgroupError::StillAlive { pids, .. } if *pids == [child.id()]),
-            "{error}"
-        );
+        assert!(matches!(&error, CgroupError::StillAlive { pids, .. } if *pids == [child.id()]), "{error}");
         fixture.0.kill(PATIENCE).unwrap();
         child.wait().unwrap();
     }
@@ -468,11 +369,7 @@ fn removal_of_an_inhabited_cgroup_ends_and_names_the_process() {
 /// runc#4040: a cgroup left behind.
 #[test]
 fn removal_takes_nested_directories_and_can_be_repeated() {
-    for fixture in Fixture::each_view(&Needs {
-        control: true,
-        statistics: true,
-        ..Needs::default()
-    }) {
+    for fixture in Fixture::each_view(&Needs { control: true, statistics: true, ..Needs::default() }) {
         let paths: Vec<PathBuf> = fixture.0.paths().map(|(_, path)| path).collect();
         for path in &paths {
             fs::create_dir_all(path.join("a/b/c")).unwrap();
@@ -499,19 +396,8 @@ fn a_recorded_cgroup_is_opened_killed_and_removed() {
     opened.kill(PATIENCE).unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     opened.remove(PATIENCE).unwrap();
-    assert!(
-        fixture
-            .0
-            .paths()
-            .all(|(_, path)| !path.parent().unwrap().exists())
-    );
-    assert_eq!(
-        Cgroup::open(&record, &CgroupFacts::read().unwrap())
-            .unwrap()
-            .paths()
-            .count(),
-        0
-    );
+    assert!(fixture.0.paths().all(|(_, path)| !path.parent().unwrap().exists()));
+    assert_eq!(Cgroup::open(&record, &CgroupFacts::read().unwrap()).unwrap().paths().count(), 0);
 }
 
 #[test]
@@ -524,15 +410,9 @@ fn a_record_that_names_an_ordinary_directory_is_refused() {
     let mut record = fixture.0.record();
     record.trees[0].path = directory.path().join("box");
     let facts = CgroupFacts::read().unwrap();
-    assert!(matches!(
-        Cgroup::open(&record, &facts),
-        Err(CgroupError::Record { .. })
-    ));
+    assert!(matches!(Cgroup::open(&record, &facts), Err(CgroupError::Record { .. })));
     record.trees[0].mount = directory.path().into();
-    assert!(matches!(
-        Cgroup::open(&record, &facts),
-        Err(CgroupError::Record { .. })
-    ));
+    assert!(matches!(Cgroup::open(&record, &facts), Err(CgroupError::Record { .. })));
     assert!(directory.path().join("box").exists());
 }
 
@@ -544,10 +424,7 @@ fn a_directory_that_exists_is_not_adopted_and_nothing_is_left_of_the_attempt() {
     let taken = target.trees.last().unwrap().path();
     fs::create_dir_all(&taken).unwrap();
     let result = Cgroup::create(&target);
-    assert!(
-        matches!(&result, Err(CgroupError::Exists { path }) if *path == taken),
-        "{result:?}"
-    );
+    assert!(matches!(&result, Err(CgroupError::Exists { path }) if *path == taken), "{result:?}");
     assert!(taken.exists());
     for tree in &target.trees[..target.trees.len() - 1] {
         assert!(!tree.path().parent().unwrap().exists());

@@ -22,25 +22,17 @@ fn run_alone(test: &str, neighbour: bool) -> Option<()> {
         return None;
     }
     let facts = CgroupFacts::read().unwrap();
-    let Some(tree) = facts
-        .v2
-        .filter(|tree| tree.root_controllers.contains(&Controller::Pids))
-    else {
+    let Some(tree) = facts.v2.filter(|tree| tree.root_controllers.contains(&Controller::Pids)) else {
         eprintln!("skipped: the v2 tree has no controllers");
         return None;
     };
-    let scope = tree
-        .mount
-        .join(format!("airlock-test-{}-{test}", std::process::id()));
+    let scope = tree.mount.join(format!("airlock-test-{}-{test}", std::process::id()));
     fs::create_dir(&scope).unwrap();
     // What systemd's Delegate=yes does for a scope.
     fs::write(tree.mount.join("cgroup.subtree_control"), "+pids +memory").unwrap();
     let enter = |mut command: Command| {
-        let procs: OwnedFd = fs::OpenOptions::new()
-            .write(true)
-            .open(scope.join("cgroup.procs"))
-            .unwrap()
-            .into();
+        let procs: OwnedFd =
+            fs::OpenOptions::new().write(true).open(scope.join("cgroup.procs")).unwrap().into();
         let write = move || {
             // SAFETY: a plain write of one static byte to a descriptor that the closure owns.
             match unsafe { libc::write(procs.as_raw_fd(), b"0".as_ptr().cast(), 1) } {
@@ -64,23 +56,12 @@ fn run_alone(test: &str, neighbour: bool) -> Option<()> {
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}");
-    for entry in fs::read_dir(&scope)
-        .unwrap()
-        .flatten()
-        .filter(|entry| entry.path().is_dir())
-    {
-        assert!(
-            entry.file_name().to_string_lossy().starts_with("supervisor-"),
-            "{entry:?} is left"
-        );
+    for entry in fs::read_dir(&scope).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
+        assert!(entry.file_name().to_string_lossy().starts_with("supervisor-"), "{entry:?} is left");
         fs::remove_dir(entry.path()).unwrap();
     }
     fs::remove_dir(&scope).unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     Some(())
 }
 
@@ -106,21 +87,12 @@ fn inside_alone() {
         group.limit(&resources).unwrap();
         let kind = fs::read_to_string(group.paths().next().unwrap().1.join("cgroup.type")).unwrap();
         assert_eq!(kind.trim(), "domain", "processes can enter");
-        assert!(
-            group
-                .read_limits(&resources)
-                .unwrap()
-                .iter()
-                .all(|reading| reading.holds)
-        );
+        assert!(group.read_limits(&resources).unwrap().iter().all(|reading| reading.holds));
         let (_, path) = group.paths().next().unwrap();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap();
         let leaf = format!("supervisor-{}", std::process::id());
         assert!(own.trim().ends_with(&leaf), "{own}");
-        assert!(
-            path.parent().unwrap().join(leaf).is_dir(),
-            "the sandbox is beside the leaf"
-        );
+        assert!(path.parent().unwrap().join(leaf).is_dir(), "the sandbox is beside the leaf");
         group.remove(PATIENCE).unwrap();
     }
 }

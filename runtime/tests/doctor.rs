@@ -22,6 +22,12 @@ fn main() {
         Some("examined") => examined(),
         Some("walled") => walled(),
         Some("masked") => masked(),
+        // What cargo-nextest asks of a test program without libtest ("Custom test harnesses" in its manual).
+        Some("--list") => {
+            if !std::env::args().any(|word| word == "--ignored") {
+                println!("examination: test");
+            }
+        }
         // Without a role, or with what the test runner passes on.
         _ => {
             let root = rustix::process::geteuid().is_root();
@@ -81,11 +87,7 @@ fn examined() {
     let whole = needed.clone().count() >= 10 && needed.clone().all(|check| check.status != Status::Lacking);
     assert_eq!(research_enforceable(&checks), whole);
     if !rustix::process::geteuid().is_root() {
-        assert_eq!(
-            find(&checks, "state-directory").status,
-            Status::Lacking,
-            "XDG_RUNTIME_DIR is not set"
-        );
+        assert_eq!(find(&checks, "state-directory").status, Status::Lacking, "XDG_RUNTIME_DIR is not set");
         assert!(!research_enforceable(&checks));
     }
 }
@@ -94,31 +96,14 @@ fn examined() {
 fn walled() {
     enter_namespaces(CloneFlags::CLONE_NEWUSER);
     let free = examine();
-    assert_eq!(
-        find(&free, "user-namespaces").status,
-        Status::Ok,
-        "{:?}",
-        find(&free, "user-namespaces")
-    );
-    assert_eq!(
-        find(&free, "proc").status,
-        Status::Ok,
-        "{:?}",
-        find(&free, "proc")
-    );
+    assert_eq!(find(&free, "user-namespaces").status, Status::Ok, "{:?}", find(&free, "user-namespaces"));
+    assert_eq!(find(&free, "proc").status, Status::Ok, "{:?}", find(&free, "proc"));
 
     fs::write("/proc/sys/user/max_user_namespaces", "0").unwrap();
     let walled = examine();
     let check = find(&walled, "user-namespaces");
     assert_eq!(check.status, Status::Lacking, "{check:?}");
-    assert!(
-        check
-            .remedy
-            .as_ref()
-            .unwrap()
-            .contains("user.max_user_namespaces"),
-        "{check:?}"
-    );
+    assert!(check.remedy.as_ref().unwrap().contains("user.max_user_namespaces"), "{check:?}");
     for id in ["namespace-privilege", "proc", "overlay"] {
         assert_eq!(find(&walled, id).status, Status::Lacking, "{id}");
     }
@@ -129,14 +114,7 @@ fn walled() {
 fn masked() {
     enter_namespaces(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS);
     assert_eq!(find(&examine(), "proc").status, Status::Ok);
-    mount(
-        Some("/dev/null"),
-        "/proc/interrupts",
-        None::<&str>,
-        MsFlags::MS_BIND,
-        None::<&str>,
-    )
-    .unwrap();
+    mount(Some("/dev/null"), "/proc/interrupts", None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
     let checks = examine();
     let check = find(&checks, "proc");
     assert_eq!(check.status, Status::Lacking, "{check:?}");
@@ -146,10 +124,7 @@ fn masked() {
 }
 
 fn enter_namespaces(namespaces: CloneFlags) {
-    let (uid, gid) = (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    );
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     unshare(namespaces).unwrap();
     fs::write("/proc/self/setgroups", "deny").unwrap();
     fs::write("/proc/self/uid_map", format!("0 {uid} 1")).unwrap();

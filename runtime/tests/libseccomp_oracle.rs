@@ -42,9 +42,7 @@ fn rules(document: &LinuxSeccomp) -> Vec<Rule> {
         action: action(entry.action(), entry.errno_ret()),
         conditions: entry.args().clone().unwrap_or_default(),
     };
-    entries
-        .flat_map(|entry| entry.names().iter().map(move |name| rule(entry, name)))
-        .collect()
+    entries.flat_map(|entry| entry.names().iter().map(move |name| rule(entry, name))).collect()
 }
 
 fn action(action: LinuxSeccompAction, errno: Option<u32>) -> ScmpAction {
@@ -69,10 +67,9 @@ fn comparison(arg: &LinuxSeccompArg) -> ScmpArgCompare {
         LinuxSeccompOperator::ScmpCmpEq => (ScmpCompareOp::Equal, arg.value()),
         LinuxSeccompOperator::ScmpCmpGe => (ScmpCompareOp::GreaterEqual, arg.value()),
         LinuxSeccompOperator::ScmpCmpGt => (ScmpCompareOp::Greater, arg.value()),
-        LinuxSeccompOperator::ScmpCmpMaskedEq => (
-            ScmpCompareOp::MaskedEqual(arg.value()),
-            arg.value_two().unwrap_or(0),
-        ),
+        LinuxSeccompOperator::ScmpCmpMaskedEq => {
+            (ScmpCompareOp::MaskedEqual(arg.value()), arg.value_two().unwrap_or(0))
+        }
     };
     ScmpArgCompare::new(u32::try_from(arg.index()).unwrap(), op, datum)
 }
@@ -87,9 +84,7 @@ fn oracle<'a>(default: ScmpAction, rules: impl Iterator<Item = &'a Rule>) -> Pro
         if conditions.is_empty() {
             context.add_rule(rule.action, call).unwrap();
         } else {
-            context
-                .add_rule_conditional(rule.action, call, &conditions)
-                .unwrap();
+            context.add_rule_conditional(rule.action, call, &conditions).unwrap();
         }
     }
     let mut file = tempfile::tempfile().unwrap();
@@ -105,40 +100,21 @@ fn oracle<'a>(default: ScmpAction, rules: impl Iterator<Item = &'a Rule>) -> Pro
         jf: *jf,
         k: u32::from_le_bytes(*k),
     });
-    Program {
-        instructions: instructions.collect(),
-    }
+    Program { instructions: instructions.collect() }
 }
 
 fn data(number: u32, args: [u64; 6]) -> SeccompData {
-    SeccompData {
-        number,
-        arch: NATIVE,
-        instruction_pointer: 0,
-        args,
-    }
+    SeccompData { number, arch: NATIVE, instruction_pointer: 0, args }
 }
 
 /// Argument values at which some rule could change its mind.
 fn corners(rules: &[&Rule], index: usize) -> Vec<u64> {
     let mut values = BTreeSet::from([0, 1, u64::from(u32::MAX), u64::MAX]);
-    for condition in rules
-        .iter()
-        .flat_map(|rule| &rule.conditions)
-        .filter(|c| c.index() == index)
-    {
+    for condition in rules.iter().flat_map(|rule| &rule.conditions).filter(|c| c.index() == index) {
         for value in [condition.value(), condition.value_two().unwrap_or(0)] {
-            values.extend([
-                value,
-                value.wrapping_sub(1),
-                value.wrapping_add(1),
-                !value,
-                value ^ 1 << 32,
-            ]);
+            values.extend([value, value.wrapping_sub(1), value.wrapping_add(1), !value, value ^ 1 << 32]);
         }
-        let bits = (0..64)
-            .map(|bit| 1 << bit)
-            .filter(|bit| condition.value() & bit != 0);
+        let bits = (0..64).map(|bit| 1 << bit).filter(|bit| condition.value() & bit != 0);
         values.extend(bits.map(|bit: u64| condition.value_two().unwrap_or(0) ^ bit));
     }
     values.into_iter().collect()
@@ -148,11 +124,7 @@ fn corners(rules: &[&Rule], index: usize) -> Vec<u64> {
 fn inputs(rules: &[&Rule]) -> Vec<[u64; 6]> {
     let mut inputs = vec![[0; 6], [u64::MAX; 6]];
     for index in 0..6 {
-        if !rules
-            .iter()
-            .flat_map(|rule| &rule.conditions)
-            .any(|c| c.index() == index)
-        {
+        if !rules.iter().flat_map(|rule| &rule.conditions).any(|c| c.index() == index) {
             continue;
         }
         let values = corners(rules, index);
@@ -185,19 +157,13 @@ fn the_built_in_profiles_agree_with_libseccomp() {
         let ours = compile(&document).unwrap();
         let rules = rules(&document);
         let mut by_number: BTreeMap<u32, Vec<&Rule>> = BTreeMap::new();
-        rules
-            .iter()
-            .for_each(|rule| by_number.entry(rule.number).or_default().push(rule));
-        let (mixed, plain): (Vec<_>, Vec<_>) = by_number
-            .iter()
-            .partition(|(_, rules)| rules.iter().any(|rule| rule.action != rules[0].action));
-        let mixed_names: Vec<_> = mixed
-            .iter()
-            .map(|(number, _)| syscall_name(**number).unwrap())
-            .collect();
+        rules.iter().for_each(|rule| by_number.entry(rule.number).or_default().push(rule));
+        let (mixed, plain): (Vec<_>, Vec<_>) =
+            by_number.iter().partition(|(_, rules)| rules.iter().any(|rule| rule.action != rules[0].action));
+        let mixed_names: Vec<_> = mixed.iter().map(|(number, _)| syscall_name(**number).unwrap()).collect();
         match *name {
-            "default" => assert_eq!(mixed_names, ["ioctl", "socket", "socketpair"]),
-            _ => assert_eq!(mixed_names, ["socketpair"]),
+            "default" => assert_eq!(mixed_names, ["ioctl", "socket"]),
+            _ => assert_eq!(mixed_names, [""; 0]),
         }
 
         let default = ScmpAction::Errno(1);
@@ -207,26 +173,19 @@ fn the_built_in_profiles_agree_with_libseccomp() {
                 assert_eq!(run(&ours, &data(number, [0; 6])).unwrap(), Verdict::NO_SUCH_CALL);
                 assert_eq!(run(&theirs, &data(number, [0; 6])).unwrap(), Verdict::Errno(1));
             } else if !mixed.iter().any(|(mixed, _)| **mixed == number) {
-                compare(
-                    &ours,
-                    &theirs,
-                    by_number.get(&number).map_or(&[], Vec::as_slice),
-                    number,
-                );
+                compare(&ours, &theirs, by_number.get(&number).map_or(&[], Vec::as_slice), number);
             }
             for arch in [0x4000_0003, 0xc000_00b7, 0] {
-                let foreign = SeccompData {
-                    arch,
-                    ..data(number, [0; 6])
-                };
+                let foreign = SeccompData { arch, ..data(number, [0; 6]) };
                 assert_eq!(run(&ours, &foreign).unwrap(), Verdict::KillProcess);
                 assert_eq!(run(&theirs, &foreign).unwrap(), Verdict::KillProcess);
             }
         }
         for (number, rules) in mixed {
-            let wide = rules.iter().find(|rule| rule.conditions.is_empty()).unwrap();
+            let wide = rules.iter().find(|rule| rule.conditions.is_empty());
+            let wide = wide.map_or(default, |rule| rule.action);
             let narrow = rules.iter().copied().filter(|rule| !rule.conditions.is_empty());
-            compare(&ours, &oracle(wide.action, narrow), rules, *number);
+            compare(&ours, &oracle(wide, narrow), rules, *number);
         }
     }
 }
@@ -253,14 +212,8 @@ fn conditions() -> impl Strategy<Value = Vec<LinuxSeccompArg>> {
         LinuxSeccompOperator::ScmpCmpGt,
         LinuxSeccompOperator::ScmpCmpMaskedEq,
     ]);
-    let value = || {
-        prop_oneof![
-            any::<u64>(),
-            0..3_u64,
-            any::<u32>().prop_map(|v| u64::from(v) << 32),
-            Just(u64::MAX)
-        ]
-    };
+    let value =
+        || prop_oneof![any::<u64>(), 0..3_u64, any::<u32>().prop_map(|v| u64::from(v) << 32), Just(u64::MAX)];
     let condition = (0..6_usize, ops, value(), value()).prop_map(|(index, op, value, two)| {
         let builder = LinuxSeccompArgBuilder::default().index(index).op(op).value(value);
         builder.value_two(two).build().unwrap()

@@ -114,6 +114,14 @@ static void open_queue(char **argument)
 	done("opened");
 }
 
+static void make_queue(char **argument)
+{
+	struct mq_attr small = { .mq_maxmsg = 1, .mq_msgsize = 64 };
+
+	tried(mq_open(argument[0], O_CREAT | O_EXCL | O_RDWR, 0666, &small));
+	done("made");
+}
+
 static void make_key(char **argument)
 {
 	long key = tried(syscall(SYS_add_key, "user", argument[0], "x", 1, SESSION_KEYRING));
@@ -158,16 +166,15 @@ static void look_around(void)
 	printf("ok %ld %s", processes, map);
 }
 
-/* Takes NAME and KEY for itself alone in every name space that has names: abstract and System V and
- * POSIX objects, files, keys. A neighbour that had taken them already would be met with EEXIST or the like.
+/* Takes NAME and KEY for itself alone in every name space that has names: abstract sockets, System V objects,
+ * files, POSIX shared memory, keys. A neighbour that had taken them already would be met with EEXIST or the like.
  * Says "ready", waits for SIGTERM, looks around, and gives them back. */
 static void neighbour(char **argument)
 {
 	const char *name = argument[0];
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct sigaction action = { .sa_handler = tell };
-	struct mq_attr small = { .mq_maxmsg = 1, .mq_msgsize = 64 };
-	char file[64], queue[64];
+	char file[64], shared[64];
 	sigset_t blocked, none;
 	long key;
 	int segment, listener = tried(socket(AF_UNIX, SOCK_STREAM, 0));
@@ -181,11 +188,10 @@ static void neighbour(char **argument)
 	snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", name);
 	tried(bind(listener, (struct sockaddr *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name)));
 	segment = tried(shmget(number(argument[1]), 4096, IPC_CREAT | IPC_EXCL | 0600));
-	snprintf(queue, sizeof queue, "/%s", name);
-	tried(mq_open(queue, O_CREAT | O_EXCL | O_RDWR, 0600, &small));
 	snprintf(file, sizeof file, "/tmp/%s", name);
 	tried(open(file, O_CREAT | O_EXCL | O_WRONLY, 0600));
-	tried(shm_open(queue, O_CREAT | O_EXCL | O_RDWR, 0600));
+	snprintf(shared, sizeof shared, "/%s", name);
+	tried(shm_open(shared, O_CREAT | O_EXCL | O_RDWR, 0600));
 	if (syscall(SYS_keyctl, SEARCH, SESSION_KEYRING, "user", name, 0) >= 0) {
 		errno = EEXIST;
 		refused();
@@ -198,8 +204,7 @@ static void neighbour(char **argument)
 		sigsuspend(&none);
 	look_around();
 	unlink(file);
-	mq_unlink(queue);
-	shm_unlink(queue);
+	shm_unlink(shared);
 	shmctl(segment, IPC_RMID, 0);
 	syscall(SYS_keyctl, UNLINK, key, SESSION_KEYRING);
 }
@@ -214,6 +219,7 @@ const struct action ipc_actions[] = {
 	{ "find-segment", 1, attach_segment },
 	{ "make-segment", 1, make_segment },
 	{ "open-queue", 1, open_queue },
+	{ "make-queue", 1, make_queue },
 	{ "make-key", 1, make_key },
 	{ "find-key", 1, find_key },
 	{ "keyring", 0, keyring },

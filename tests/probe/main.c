@@ -40,20 +40,29 @@ long number(const char *text)
 	return value;
 }
 
-int main(int count, char **words)
+void act(char **words)
 {
 	const struct action *groups[] = { file_actions, ipc_actions, kernel_actions, life_actions };
+	int count = 0;
 
-	for (size_t group = 0; count > 1 && group < sizeof groups / sizeof *groups; group++)
+	while (words[count])
+		count++;
+	for (size_t group = 0; count && group < sizeof groups / sizeof *groups; group++)
 		for (const struct action *action = groups[group]; action->name; action++)
-			if (!strcmp(action->name, words[1])) {
-				if (count - 2 < action->arguments) {
-					fprintf(stderr, "probe: %s takes %d\n", words[1], action->arguments);
-					return 2;
+			if (!strcmp(action->name, words[0])) {
+				if (count - 1 < action->arguments) {
+					fprintf(stderr, "probe: %s takes %d\n", words[0], action->arguments);
+					exit(2);
 				}
-				action->act(words + 2);
-				return 0;
+				action->act(words + 1);
+				exit(0);
 			}
-	fprintf(stderr, "probe: no action %s\n", count > 1 ? words[1] : "given");
-	return 2;
+	fprintf(stderr, "probe: no action %s\n", count ? words[0] : "given");
+	exit(2);
+}
+
+int main(int count, char **words)
+{
+	(void)count;
+	act(words + 1);
 }

@@ -26,6 +26,8 @@ _Noreturn void done(const char *format, ...) __attribute__((format(printf, 1, 2)
 _Noreturn void refused(void);
 /* Ends the probe if a call returned a negative value; else hands the value back. */
 long tried(long result);
+/* Does the action that the words name. */
+void act(char **words);
 /* A number in any of C's notations. */
 long number(const char *text);
 

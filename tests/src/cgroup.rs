@@ -1,9 +1,12 @@
 //! A top-level cgroup of one's own, in every hierarchy of the host.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// Processes that all sandboxes of one test may have: a test of fork bombs must not become one if the limit
@@ -87,8 +90,29 @@ impl Parent {
         Ok(())
     }
 
-    /// All cgroups below, in all hierarchies.
+    /// Makes a command start in these cgroups.
+    pub fn enter_by(&self, command: &mut Command) -> io::Result<()> {
+        let open = |folder: &PathBuf| {
+            let file = folder.join("cgroup.procs");
+            fs::OpenOptions::new().write(true).open(file)
+        };
+        let files: Vec<fs::File> = self.folders.iter().map(open).collect::<io::Result<_>>()?;
+        // SAFETY: the closure writes to open files and allocates nothing.
+        unsafe { command.pre_exec(move || files.iter().try_for_each(|mut file| file.write_all(b"0"))) };
+        Ok(())
+    }
+
+    /// All cgroups below, in all hierarchies, but the leaf in which a caller makes room for controllers.
     pub fn children(&self) -> BTreeSet<PathBuf> {
+        let mut all = self.all();
+        all.retain(|folder| {
+            let name = folder.file_name().and_then(OsStr::to_str);
+            !name.is_some_and(|name| name.starts_with("supervisor-"))
+        });
+        all
+    }
+
+    fn all(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         for folder in &self.folders {
             below(folder, &mut found);
@@ -98,7 +122,7 @@ impl Parent {
 
     /// All processes in it and below.
     pub fn processes(&self) -> BTreeSet<i32> {
-        let mut all = self.children();
+        let mut all = self.all();
         all.extend(self.folders.iter().cloned());
         all.iter()
             .filter_map(|folder| fs::read_to_string(folder.join("cgroup.procs")).ok())
@@ -112,7 +136,7 @@ impl Parent {
 
     /// Kills what is left and removes every directory below. True if something was there.
     pub fn clear(&self) -> bool {
-        let found = !self.children().is_empty();
+        let found = !self.all().is_empty();
         crate::within(Duration::from_secs(5), || {
             for pid in self.processes() {
                 let _ = nix::sys::signal::kill(
@@ -120,7 +144,7 @@ impl Parent {
                     nix::sys::signal::Signal::SIGKILL,
                 );
             }
-            for folder in self.children() {
+            for folder in self.all() {
                 let thawed = folder.join("freezer.state");
                 if thawed.exists() {
                     let _ = fs::write(thawed, "THAWED");
@@ -131,10 +155,10 @@ impl Parent {
                 }
             }
             // Children come after their parents in the order of paths.
-            for folder in self.children().iter().rev() {
+            for folder in self.all().iter().rev() {
                 let _ = fs::remove_dir(folder);
             }
-            self.children().is_empty()
+            self.all().is_empty()
         });
         found
     }

@@ -24,6 +24,7 @@ mod probe;
 mod report;
 mod run;
 mod say;
+pub mod schema;
 mod site;
 
 pub use caller::Caller;

@@ -22,6 +22,8 @@ pub struct Site {
     caller: Caller,
     owner: Caller,
     cgroups: Option<cgroup::Parent>,
+    /// Commands start inside the site's cgroup.
+    inside: bool,
     leftovers: bool,
     policies: AtomicU32,
 }
@@ -42,13 +44,19 @@ impl Site {
         Site::of(Caller::user())
     }
 
-    /// A site of an ordinary user to whom root has delegated a cgroup; none if the tests are not root.
+    /// A site of an ordinary user who is in a cgroup that root has delegated; none if the tests are not root.
     pub fn delegated() -> Option<Site> {
         let mut site = Site::user();
         let cgroups = cgroups()?;
         cgroups.delegate_to(site.caller.uid()).expect("root may delegate");
         site.cgroups = Some(cgroups);
+        site.inside = true;
         Some(site)
+    }
+
+    /// Starts commands outside of the site's cgroup.
+    pub fn stay_outside(&mut self) {
+        self.inside = false;
     }
 
     fn of(caller: Caller) -> Site {
@@ -61,6 +69,7 @@ impl Site {
             folder,
             caller,
             owner: if caller.is_root() { Caller::user() } else { caller },
+            inside: false,
             leftovers: false,
             policies: AtomicU32::new(0),
         };
@@ -120,6 +129,11 @@ impl Site {
 
     /// Writes a policy: `base`, the probe at `/probe`, and these clauses.
     pub fn policy(&self, clauses: &str) -> PathBuf {
+        self.policy_extending("base", clauses)
+    }
+
+    /// Writes a policy: a built-in one, the probe at `/probe`, and these clauses.
+    pub fn policy_extending(&self, built_in: &str, clauses: &str) -> PathBuf {
         let number = self.policies.fetch_add(1, Ordering::Relaxed);
         let lowered = match (self.limits(), self.caller.is_root()) {
             (true, true) => "",
@@ -127,7 +141,7 @@ impl Site {
             (false, _) => "best_effort = [\"limits\", \"devices\"]\n",
         };
         let text = format!(
-            "version = 1\nname = \"test-{number}\"\nextends = \"base\"\n{lowered}\
+            "version = 1\nname = \"test-{number}\"\nextends = \"{built_in}\"\n{lowered}\
              {clauses}\n\n[[mount]]\nsource = \"{}\"\ntarget = \"/probe\"\nexec = true\n",
             self.path("probe").display(),
         );
@@ -199,6 +213,9 @@ impl Site {
             .env("XDG_RUNTIME_DIR", self.path("state"))
             .env("HOME", self.path(""));
         command.current_dir(self.path(""));
+        if let (true, Some(parent)) = (self.inside, &self.cgroups) {
+            parent.enter_by(&mut command).expect("root may enter");
+        }
         self.caller.become_by(&mut command);
         command
     }

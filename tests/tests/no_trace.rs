@@ -87,6 +87,7 @@ fn failed_launches_leave_nothing() {
     let site = Site::new();
     let policy = site.policy("");
     site.run().policy(&policy).end(["true"]).succeeded();
+    site.airlock_with(["gc"]).succeeded();
     let before = trace(&site);
     assert_eq!(site.run().policy(&policy).end(["/no/such/program"]).code, 127);
     assert_eq!(site.run().policy(&policy).end(["/etc/passwd"]).code, 126);

@@ -11,6 +11,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use airlock_tests::{Site, record_measure, skip};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use serde_json::Value;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -43,6 +45,8 @@ fn the_digits_are_learnt_as_well_inside_as_outside() {
         .output()
         .unwrap();
     let outside_wall = started.elapsed();
+    let outside_user = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().user_time();
+    let outside_user = u64::try_from(outside_user.num_milliseconds()).unwrap();
     assert!(
         outside.status.success(),
         "{}",
@@ -91,7 +95,11 @@ fn the_digits_are_learnt_as_well_inside_as_outside() {
         wall > 0 && u128::from(wall) <= inside.wall.as_millis() + 1,
         "{report}"
     );
-    assert!(user > wall / 2, "a computing job has user time: {report}");
+    // A busy machine stretches the wall time, not this.
+    assert!(
+        (outside_user / 2..outside_user * 2).contains(&user),
+        "{outside_user} ms outside: {report}"
+    );
     report.number("sys_ms");
     report.field("io");
     report.field("refused_syscalls");
@@ -111,7 +119,7 @@ fn the_digits_are_learnt_as_well_inside_as_outside() {
         "capabilities",
         "identity",
         "landlock",
-        "mount",
+        "[[mount]] /workspace",
         "network",
         "seccomp",
     ] {

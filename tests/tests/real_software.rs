@@ -1,13 +1,15 @@
-//! Real software under the `default` filter and the policy `base`.
+//! Real software under the policies `base` and `research`.
 //!
-//! What had to be allowed, and why:
+//! What had to be allowed, and why. "Nothing" means that it runs under the filter `strict`, too.
 //!
 //! | software | needs | because |
 //! | --- | --- | --- |
 //! | numpy, scikit-learn | `exec = true` on the directory with the packages | the loader maps their shared objects executable |
-//! | multiprocessing | a private `/dev/shm` | its semaphores and shared memory are files there |
-//! | gcc, `./program` | `exec` on the workspace | the program that it made is run from there |
-//! | git, a shell, Node | nothing beyond the filter's `default` | |
+//! | multiprocessing (locks, shared memory) | `/dev/shm` of some size: `limits.shm` | its semaphores and shared memory are files there |
+//! | multiprocessing (`forkserver`) | the filter `default`: sockets of the family unix | the server listens on one in `/tmp` |
+//! | `mkfifo` | the filter `default`: mknod of a FIFO | `strict` makes no nodes at all |
+//! | `./program` made by gcc | `exec` on the workspace, which `--workspace` sets | it is run from there |
+//! | gcc, git, pipelines, Node with threads and children, asyncio, sqlite | nothing | |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,15 +17,39 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use airlock_tests::{Ended, Outcome, Site, skip};
 
-/// Runs a shell script under `base` with a workspace.
-fn script(site: &Site, text: &str) -> Ended {
+const STRICT: &str = "[seccomp]\nprofile = \"strict\"\n";
+
+/// Runs a shell script in a new workspace, under a built-in policy and these clauses.
+fn script(built_in: &str, clauses: &str, text: &str) -> Ended {
+    let site = Site::new();
     let workspace = site.folder("workspace");
-    let run = site.run().built_in("base").workspace(&workspace);
+    let policy = site.policy_extending(built_in, clauses);
+    let run = site.run().policy(policy).workspace(&workspace);
     run.end(["/bin/sh", "-c", &format!("set -e; cd /workspace; {text}")])
-        .succeeded()
+}
+
+/// The script prints this under both policies and under the filter `strict`.
+#[track_caller]
+fn needs_nothing(text: &str, output: &str) {
+    for (built_in, clauses) in [("base", ""), ("research", ""), ("base", STRICT)] {
+        let ended = script(built_in, clauses, text).succeeded();
+        assert_eq!(ended.stdout, output, "{built_in} {clauses}: {ended}");
+    }
+}
+
+/// The script prints this under both policies, and fails in this way under the filter `strict`.
+#[track_caller]
+fn needs_the_default_filter(text: &str, output: &str, failure: &str) {
+    for built_in in ["base", "research"] {
+        let ended = script(built_in, "", text).succeeded();
+        assert_eq!(ended.stdout, output, "{built_in}: {ended}");
+    }
+    let ended = script("base", STRICT, text);
+    assert!(ended.code != 0 && ended.stderr.contains(failure), "{ended}");
 }
 
 /// Skips the test if a program is not installed.
@@ -81,13 +107,50 @@ fn python_with_numpy_and_scikit_learn() {
     }
     let workspace = site.folder("workspace");
     site.file("workspace/learn.py", LEARN);
-    let clauses = format!(
-        "[env]\nset = {{ PYTHONPATH = \"/packages\" }}\n\
-         [[mount]]\nsource = {packages:?}\ntarget = \"/packages\"\nexec = true\n"
+    let run = |built_in: &str, exec: bool| {
+        let clauses = format!(
+            "[env]\nset = {{ PYTHONPATH = \"/packages\" }}\n\
+             [[mount]]\nsource = {packages:?}\ntarget = \"/packages\"\nexec = {exec}\n"
+        );
+        let policy = site.policy_extending(built_in, &clauses);
+        let run = site.run().policy(policy).workspace(&workspace);
+        run.limit(Duration::from_secs(120))
+            .end(["/usr/bin/python3", "/workspace/learn.py"])
+    };
+    for built_in in ["base", "research"] {
+        let ended = run(built_in, true).succeeded();
+        assert_eq!(ended.stdout, "learnt\n", "{built_in}: {ended}");
+    }
+    let ended = run("base", false);
+    assert!(
+        ended.stderr.contains("failed to map segment from shared object"),
+        "{ended}"
     );
-    let run = site.run().policy(site.policy(&clauses)).workspace(&workspace);
-    let ended = run.end(["/usr/bin/python3", "/workspace/learn.py"]).succeeded();
-    assert_eq!(ended.stdout, "learnt\n", "{ended}");
+}
+
+#[test]
+fn locks_are_files_in_shm() {
+    needs!("/usr/bin/python3");
+    let text = "/usr/bin/python3 -c '
+import multiprocessing
+locks = [multiprocessing.Lock() for _ in range(4)]
+print(len(locks))'";
+    needs_nothing(text, "4\n");
+    let ended = script("base", "[limits]\nshm = \"4KiB\"\n", text);
+    assert!(
+        ended.code != 0 && ended.stderr.contains("No space left"),
+        "{ended}"
+    );
+}
+
+#[test]
+fn the_fork_server_listens_on_a_socket() {
+    needs!("/usr/bin/python3");
+    let text = "/usr/bin/python3 -c '
+import multiprocessing
+with multiprocessing.get_context(\"forkserver\").Pool(2) as pool:
+    print(pool.map(abs, [-1, 2]))'";
+    needs_the_default_filter(text, "[1, 2]\n", "PermissionError");
 }
 
 #[test]
@@ -95,7 +158,7 @@ fn gcc_compiles_a_program_that_runs() {
     needs!("/usr/bin/gcc");
     let text = "printf '#include <stdio.h>\\nint main(void) { return puts(\"compiled\") < 0; }\\n' > a.c; \
                 gcc -O2 -Wall -o a a.c; ./a";
-    assert_eq!(script(&Site::new(), text).stdout, "compiled\n");
+    needs_nothing(text, "compiled\n");
 }
 
 #[test]
@@ -105,17 +168,19 @@ fn git_clones_a_local_repository() {
                 export GIT_COMMITTER_EMAIL=a@b; \
                 git init -q one; cd one; echo text > file; git add file; git commit -qm first; cd ..; \
                 git clone -q one two; git clone -q --no-local one three; cat two/file; git -C three log --format=%s";
-    assert_eq!(script(&Site::new(), text).stdout, "text\nfirst\n");
+    needs_nothing(text, "text\nfirst\n");
 }
 
 #[test]
 fn a_shell_pipeline() {
-    let text = "seq 1 20000 | sort -rn | head -3 | tr '\\n' ' '; find /usr/bin -name 'env' | wc -l; \
-                mkfifo pipe; (echo through > pipe) & cat pipe; wait";
-    assert_eq!(
-        script(&Site::new(), text).stdout,
-        "20000 19999 19998 1\nthrough\n"
-    );
+    let text = "seq 1 20000 | sort -rn | head -3 | tr '\\n' ' '; find /usr/bin -name 'env' | wc -l";
+    needs_nothing(text, "20000 19999 19998 1\n");
+}
+
+#[test]
+fn a_pipe_with_a_name() {
+    let text = "mkfifo pipe; (echo through > pipe) & cat pipe; wait";
+    needs_the_default_filter(text, "through\n", "cannot create fifo");
 }
 
 #[test]
@@ -128,7 +193,7 @@ fn node_runs() {
         const worker = new Worker(\"require(\\\"worker_threads\\\").parentPort.postMessage(6 * 7)\", { eval: true });
         worker.on(\"message\", (answer) => console.log(said, answer));
     '";
-    assert_eq!(script(&Site::new(), text).stdout, "child 42\n");
+    needs_nothing(text, "child 42\n");
 }
 
 #[test]
@@ -151,5 +216,5 @@ os.posix_spawn(\"/bin/true\", [\"true\"], {})
 os.sched_setaffinity(0, os.sched_getaffinity(0))
 assert os.getrandom(8) and os.memfd_create(\"m\") > 0
 '";
-    assert_eq!(script(&Site::new(), text).stdout, "async\n42\nalarm\n");
+    needs_nothing(text, "async\n42\nalarm\n");
 }

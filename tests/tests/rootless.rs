@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -117,6 +118,23 @@ fn a_delegated_cgroup_limits() {
     site.inside("[limits]\npids = 16\n", ["children", "30"])
         .refused(&["EAGAIN"]);
     site.inside("[limits]\npids = 64\n", ["children", "30"]).done();
+}
+
+/// The kernel puts a new process only into a version 2 group that shares an ancestor of the user's with the group
+/// that the user is in.
+#[test]
+fn outside_of_the_delegated_cgroup_a_user_is_told_to_enter_it() {
+    let Some(mut site) = Site::delegated() else {
+        skip!("needs root, to delegate a cgroup")
+    };
+    let unified = |folder: &PathBuf| folder.join("cgroup.controllers").exists();
+    if !site.cgroups().unwrap().folders().iter().any(unified) {
+        skip!("no version 2 hierarchy here");
+    }
+    site.run().policy(site.policy("")).end(["true"]).succeeded();
+    site.stay_outside();
+    let refused = site.run().policy(site.policy("")).end(["true"]);
+    refused.refused(&["Permission denied", "start airlock inside the delegated group"]);
 }
 
 /// A user's runtime state is the user's: nobody else may enter it.

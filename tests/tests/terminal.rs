@@ -28,6 +28,10 @@ impl Session {
     }
 
     fn under(site: &Site, clauses: &str, words: &[&str]) -> Session {
+        Session::with(site, clauses, &[], words)
+    }
+
+    fn with(site: &Site, clauses: &str, flags: &[&str], words: &[&str]) -> Session {
         let size = Winsize {
             ws_row: 30,
             ws_col: 90,
@@ -42,6 +46,7 @@ impl Session {
             command.args(["--cgroup-parent", parent.name()]);
         }
         command
+            .args(flags)
             .arg("--")
             .args(words)
             .stdin(stream())
@@ -128,6 +133,21 @@ fn the_payload_has_a_terminal_of_its_own() {
     assert_eq!(session.end(), 0);
 }
 
+/// The streams are then the caller's own terminal, which controls nothing inside.
+#[test]
+fn no_terminal_is_made_if_none_is_wanted() {
+    let site = Site::new();
+    let script = "tty; set -- /dev/pts/[0-9]*; echo \"made: $*\"; exec < /dev/tty";
+    let words = ["/bin/sh", "-c", script];
+    let session = Session::with(&site, "", &["--no-tty"], &words);
+    session.expect("made: /dev/pts/[0-9]*");
+    session.expect("/dev/tty");
+    assert_ne!(session.end(), 0);
+    let session = Session::start(&site, &words);
+    session.expect("made: /dev/pts/0");
+    assert_eq!(session.end(), 0);
+}
+
 #[test]
 fn a_new_size_is_passed_on() {
     let site = Site::new();
@@ -176,7 +196,7 @@ fn the_interrupt_key_interrupts_the_payload() {
         &[
             "/bin/sh",
             "-c",
-            "trap 'echo caught; exit 9' INT; echo begun; sleep 30",
+            "trap 'echo caught; exit 9' INT; echo begun; while :; do sleep 0.05; done",
         ],
     );
     session.expect("begun");

@@ -21,9 +21,9 @@ fn spec(policy: &str, overrides: Overrides, command: Vec<String>) -> Result<Spec
     let cwd = std::env::current_dir()?;
     let policy = Policy::load(policy, &overrides, &cwd)?;
     let host = HostTree::read().with_sources(&policy);
-    // Variables that are not UTF-8 cannot be named in a policy, so they are never passed.
-    let text = |value: std::ffi::OsString| value.into_string().ok();
-    let caller_env = std::env::vars_os().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect();
+    // Values that are not UTF-8 cannot stand in a spec, so they are never passed.
+    let passed = policy.env.pass.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
+    let caller_env = passed.collect();
     Ok(resolve(&policy, &ResolveInput { args: command, caller_env, host })?)
 }
 

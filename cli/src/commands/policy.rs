@@ -19,7 +19,9 @@ pub(crate) fn policy(args: PolicyArgs) -> Result<ExitCode> {
                 output::print(&format!("{name:<10} {summary}\n"))?;
             }
         }
-        PolicyCommand::Show { policy } => output::print(&output::escape(&airlock_policy::show(&policy, &cwd)?))?,
+        PolicyCommand::Show { policy } => {
+            output::print(&output::escape(&airlock_policy::show(&policy, &cwd)?))?
+        }
         PolicyCommand::Check { policies } => {
             let mut failed = false;
             for policy in policies {

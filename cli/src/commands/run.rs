@@ -16,7 +16,8 @@ use crate::output;
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     // A report that cannot be written is better known before the work than after it.
     let open = |path: &PathBuf| {
-        ReportPlace::open(path).with_context(|| format!("--report {}", output::escape(&path.display().to_string())))
+        ReportPlace::open(path)
+            .with_context(|| format!("--report {}", output::escape(&path.display().to_string())))
     };
     let place = args.report.as_ref().map(open).transpose()?;
     let mut spec = super::spec(&args.sandbox.policy, args.sandbox.overrides.into(), args.command)
@@ -77,17 +78,19 @@ fn tell(end: &EndReport) {
 
 fn write_failure(place: Option<&ReportPlace>, spec: Option<&Spec>, error: &str) {
     let Some(place) = place else { return };
-    let mut report = EndReport::without_run("", Reason::SetupFailed, error);
-    if let Some(spec) = spec {
-        report.policy.clone_from(&spec.airlock.policy);
-        report.policy_digest.clone_from(&spec.airlock.policy_digest);
-        report.spec_digest = spec.digest().unwrap_or_default();
-    }
+    let report = match spec {
+        Some(spec) => EndReport::setup_failed(spec, error),
+        None => EndReport::without_run("", Reason::SetupFailed, error),
+    };
     warn(place, place.write(&report));
 }
 
 /// Writes the report of a sandbox in the background, if anybody named a place for it.
-pub(crate) fn finish_detached(result: Result<EndReport, LaunchError>, spec: &Spec, place: Option<&ReportPlace>) {
+pub(crate) fn finish_detached(
+    result: Result<EndReport, LaunchError>,
+    spec: &Spec,
+    place: Option<&ReportPlace>,
+) {
     match (result, place) {
         (Ok(end), Some(place)) => warn(place, place.write(&end)),
         (Err(error), place) => write_failure(place, Some(spec), &error.to_string()),

@@ -21,7 +21,10 @@ pub(crate) fn list(args: FormatArgs) -> Result<ExitCode> {
     for record in records {
         let init = record.init.map_or_else(|| "-".into(), |init| init.pid.to_string());
         let command = output::escape(&record.command);
-        output::print(&format!("{}  monitor {}  init {init}  {}  {command}\n", record.id, record.monitor.pid, record.policy))?;
+        output::print(&format!(
+            "{}  monitor {}  init {init}  {}  {command}\n",
+            record.id, record.monitor.pid, record.policy
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -62,7 +65,7 @@ pub(crate) fn detach(spec: &Spec, options: LaunchOptions, place: Option<ReportPl
             Ok(ExitCode::from(status))
         }
         Detached::Monitor { result } => {
-            super::run::finish_detached(result, spec, place.as_ref());
+            super::run::finish_detached(*result, spec, place.as_ref());
             Ok(ExitCode::SUCCESS)
         }
     }

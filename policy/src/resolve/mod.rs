@@ -65,13 +65,7 @@ const MASKED: [&str; 16] = [
 ];
 
 /// Parts of `/proc` that programs read and nobody inside may write.
-const READONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Compiles a policy to the spec of a sandbox on this host.
 ///
@@ -101,10 +95,7 @@ pub fn resolve(policy: &Policy, input: &ResolveInput) -> Result<Spec, PolicyErro
         .linux(linux)
         .build()
         .map_err(oci("policy"))?;
-    Ok(Spec {
-        oci,
-        airlock: extension(policy, root.skeleton, root.origins)?,
-    })
+    Ok(Spec { oci, airlock: extension(policy, root.skeleton, root.origins)? })
 }
 
 fn extension(
@@ -127,9 +118,7 @@ fn extension(
         },
         writable: match &policy.root.writable {
             Writable::None => spec::Writable::None,
-            Writable::Tmpfs => spec::Writable::Tmpfs {
-                size: policy.limits.tmp.0,
-            },
+            Writable::Tmpfs => spec::Writable::Tmpfs { size: policy.limits.tmp.0 },
             Writable::Dir(path) => spec::Writable::Dir { path: path.clone() },
         },
         skeleton,

@@ -37,11 +37,7 @@ pub(super) fn process(
         });
     }
     let user = policy.identity.user;
-    let user = UserBuilder::default()
-        .uid(user.uid)
-        .gid(user.gid)
-        .umask(0o022u32)
-        .build();
+    let user = UserBuilder::default().uid(user.uid).gid(user.gid).umask(0o022u32).build();
     ProcessBuilder::default()
         .terminal(false)
         .user(user.map_err(oci("identity.user"))?)
@@ -69,16 +65,8 @@ fn environment(policy: &Policy, caller_env: &BTreeMap<String, String>, home: &Pa
             env.insert(name, value.clone());
         }
     }
-    env.extend(
-        policy
-            .env
-            .set
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.clone())),
-    );
-    env.into_iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect()
+    env.extend(policy.env.set.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    env.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 fn capabilities(policy: &Policy) -> Result<LinuxCapabilities, OciSpecError> {
@@ -99,12 +87,6 @@ fn rlimits(policy: &Policy) -> Result<Vec<PosixRlimit>, OciSpecError> {
     ];
     limits
         .into_iter()
-        .map(|(kind, limit)| {
-            PosixRlimitBuilder::default()
-                .typ(kind)
-                .soft(limit)
-                .hard(limit)
-                .build()
-        })
+        .map(|(kind, limit)| PosixRlimitBuilder::default().typ(kind).soft(limit).hard(limit).build())
         .collect()
 }

@@ -84,17 +84,11 @@ pub(super) fn devices() -> Result<Vec<LinuxDevice>, OciSpecError> {
 
 /// Nothing, then read and write (never mknod) of the nodes and terminals.
 fn device_rules() -> Result<Vec<LinuxDeviceCgroup>, OciSpecError> {
-    let deny = LinuxDeviceCgroupBuilder::default()
-        .allow(false)
-        .access("rwm")
-        .build();
+    let deny = LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build();
     let nodes = NODES.iter().map(|(_, major, minor)| (*major, Some(*minor)));
     let allow = nodes.chain(TERMINALS).map(|(major, minor)| {
-        let mut rule = LinuxDeviceCgroupBuilder::default()
-            .allow(true)
-            .typ(LinuxDeviceType::C)
-            .major(major)
-            .access("rw");
+        let mut rule =
+            LinuxDeviceCgroupBuilder::default().allow(true).typ(LinuxDeviceType::C).major(major).access("rw");
         if let Some(minor) = minor {
             rule = rule.minor(minor);
         }

@@ -50,28 +50,18 @@ pub(super) fn assemble(policy: &Policy, host: &HostTree) -> Result<Tree, PolicyE
     build.private(Path::new("/tmp"), policy)?;
     build.kernel(policy)?;
     build.policy_mounts(policy, host)?;
-    build.mounts.sort_by(|a, b| a.destination().cmp(b.destination()));
+    // By bytes: a path stands before all that lies below it.
+    build.mounts.sort_by(|a, b| a.destination().as_os_str().cmp(b.destination().as_os_str()));
     let oci = RootBuilder::default()
         .path(policy.root.path.as_deref().unwrap_or(Path::new("/")))
         .readonly(policy.root.writable == Writable::None)
         .build()
         .map_err(oci("root"))?;
-    let Build {
-        mut skeleton,
-        mounts,
-        origins,
-        ..
-    } = build;
+    let Build { mut skeleton, mounts, origins, .. } = build;
     if kind == RootKind::Dir {
         skeleton.clear();
     }
-    Ok(Tree {
-        oci,
-        mounts,
-        skeleton,
-        origins,
-        home,
-    })
+    Ok(Tree { oci, mounts, skeleton, origins, home })
 }
 
 /// The name that `/etc/passwd` inside gives to a user id.
@@ -94,7 +84,7 @@ struct Build {
 impl Build {
     /// The host's programs, and of its `/etc` what [`ETC`] lists.
     fn host(&mut self, host: &HostTree) -> Result<(), PolicyError> {
-        if host.system.get(Path::new("/usr")) != Some(&HostEntry::Dir) {
+        if host.system.get("/usr") != Some(&HostEntry::Dir) {
             return Err(PolicyError::Host {
                 clause: "root.kind".into(),
                 message: "this host has no directory /usr; use root kind `dir` or `empty`".into(),
@@ -103,28 +93,21 @@ impl Build {
         let javas = host
             .system
             .keys()
-            .filter(|path| path.starts_with("/etc"))
-            .filter(|path| !ETC.iter().any(|listed| path.as_path() == Path::new(listed)));
-        for path in TOP
-            .iter()
-            .chain(&ETC)
-            .map(Path::new)
-            .chain(javas.map(PathBuf::as_path))
-        {
-            match host.system.get(path) {
+            .map(String::as_str)
+            .filter(|path| path.starts_with("/etc/") && !ETC.contains(path));
+        for name in TOP.into_iter().chain(ETC).chain(javas) {
+            let path = Path::new(name);
+            match host.system.get(name) {
                 None => {}
                 Some(HostEntry::Dir) => {
                     self.dir(path, 0o755);
                     // Programs run from /usr, /opt and their like; /etc holds none.
-                    let exec = !path.starts_with("/etc");
+                    let exec = !name.starts_with("/etc/");
                     self.bind(path, path, MountMode::Ro, exec, "root.kind".into())?;
                 }
                 Some(HostEntry::File) => {
                     self.parents(path);
-                    self.skeleton.push(Node::Copy {
-                        path: path.into(),
-                        source: path.into(),
-                    });
+                    self.skeleton.push(Node::Copy { path: path.into(), source: path.into() });
                 }
                 Some(HostEntry::Link(target)) if leads_to_usr(path, target) => self.link(path, target),
                 // It leads to a place that is not shown.
@@ -152,10 +135,7 @@ impl Build {
                      protocols: files\nservices: files\nrpc: files\n";
         self.file("/etc/passwd", passwd);
         self.file("/etc/group", group);
-        self.file(
-            "/etc/hosts",
-            format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n"),
-        );
+        self.file("/etc/hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n"));
         self.file("/etc/hostname", format!("{hostname}\n"));
         self.file("/etc/nsswitch.conf", files.into());
         self.file("/etc/resolv.conf", String::new());
@@ -171,13 +151,7 @@ impl Build {
         // No gid=5: an ordinary user's sandbox has no group 5 (EINVAL).
         let pts = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"];
         self.mount("/proc", "proc", "proc", &proc, "root")?;
-        self.mount(
-            "/dev",
-            "tmpfs",
-            "tmpfs",
-            &["nosuid", "noexec", "mode=755", &dev_size],
-            "root",
-        )?;
+        self.mount("/dev", "tmpfs", "tmpfs", &["nosuid", "noexec", "mode=755", &dev_size], "root")?;
         self.mount("/dev/pts", "devpts", "devpts", &pts, "root")?;
         let shm = ["nosuid", "nodev", "noexec", "mode=1777", &shm_size];
         self.mount("/dev/shm", "tmpfs", "shm", &shm, "limits.shm")?;
@@ -199,10 +173,13 @@ impl Build {
             } else {
                 self.link_on_the_way(&mount.target)
             };
-            match (fault, policy.places.get(&mount.clause())) {
-                (Some(fault), Some(place)) => faults.push(fault.at(place.clone())),
-                (Some(fault), None) => return Err(policy.fault(&mount.clause(), fault)),
-                (None, _) => wanted.push(mount),
+            let Some(fault) = fault else {
+                wanted.push(mount);
+                continue;
+            };
+            match policy.place(&mount.clause()) {
+                Some(place) => faults.push(fault.at(place)),
+                None => return Err(policy.fault(&mount.clause(), fault)),
             }
         }
         Policy::check(faults)?;
@@ -210,9 +187,7 @@ impl Build {
         self.mounts.retain(|mount| !hidden(mount.destination()));
         self.origins.retain(|path, _| !hidden(path));
         for mount in wanted {
-            let merged::Mount {
-                source, target, mode, ..
-            } = mount;
+            let merged::Mount { source, target, mode, .. } = mount;
             self.bind(source, target, *mode, mount.exec, mount.clause())?;
         }
         Ok(())
@@ -247,9 +222,7 @@ impl Build {
         // The r-variants reach the mounts below the source too.
         let mode = if mode == MountMode::Ro { "rro" } else { "rrw" };
         let exec = if exec { "rexec" } else { "rnoexec" };
-        let options = ["rbind", "rprivate", mode, "rnosuid", "rnodev", exec]
-            .map(String::from)
-            .to_vec();
+        let options = ["rbind", "rprivate", mode, "rnosuid", "rnodev", exec].map(String::from).to_vec();
         let mount = MountBuilder::default()
             .destination(target)
             .typ("bind")
@@ -289,11 +262,7 @@ impl Build {
     fn dir(&mut self, path: &Path, mode: u32) {
         self.parents(path);
         if self.made.insert(path.to_owned()) {
-            self.skeleton.push(Node::Dir {
-                path: path.to_owned(),
-                mode,
-                user_owned: false,
-            });
+            self.skeleton.push(Node::Dir { path: path.to_owned(), mode, user_owned: false });
         }
     }
 
@@ -306,19 +275,12 @@ impl Build {
     fn link(&mut self, path: impl AsRef<Path>, target: impl AsRef<Path>) {
         let (path, target) = (path.as_ref(), target.as_ref());
         self.parents(path);
-        self.skeleton.push(Node::Link {
-            path: path.to_owned(),
-            target: target.to_owned(),
-        });
+        self.skeleton.push(Node::Link { path: path.to_owned(), target: target.to_owned() });
     }
 
     fn file(&mut self, path: &str, content: String) {
         self.parents(Path::new(path));
-        self.skeleton.push(Node::File {
-            path: path.into(),
-            mode: 0o644,
-            content,
-        });
+        self.skeleton.push(Node::File { path: path.into(), mode: 0o644, content });
     }
 }
 

@@ -1,18 +1,10 @@
 //! The seccomp filter: a profile, and the policy's lists as edits on it.
 
-use airlock_runtime::seccomp::{profile, set_action};
+use airlock_runtime::seccomp::{NESTING, profile, set_action};
 use oci_spec::runtime::{LinuxSeccomp, LinuxSeccompAction};
 
 use crate::diagnostic::{Fault, PolicyError};
 use crate::merged::{Policy, Profile};
-
-/// What `nesting = true` lets through: what a sandbox inside needs to make namespaces and a root of its own.
-/// `clone3` stays refused; libraries fall back to `clone`.
-#[rustfmt::skip]
-const NESTING: [&str; 16] = [
-    "chroot", "clone", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount",
-    "open_tree", "open_tree_attr", "pivot_root", "sethostname", "setns", "umount2", "unshare",
-];
 
 /// What a denied call returns (errno(3)).
 const EPERM: u32 = 1;
@@ -25,7 +17,7 @@ pub(crate) fn filter(policy: &Policy) -> Result<Option<LinuxSeccomp>, PolicyErro
         Profile::Default => builtin(policy, "default")?,
         Profile::Strict => builtin(policy, "strict")?,
     };
-    let nesting: &[&str] = if policy.nesting { &NESTING } else { &[] };
+    let nesting: &[&str] = if policy.nesting { NESTING } else { &[] };
     for call in nesting {
         set_action(&mut filter, call, LinuxSeccompAction::ScmpActAllow, None);
     }

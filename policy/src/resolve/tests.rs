@@ -24,14 +24,8 @@ fn debian() -> HostTree {
         ("/etc/os-release", Link("../usr/lib/os-release".into())),
         ("/etc/timezone", Link("/run/timezone".into())),
     ];
-    let system = entries
-        .into_iter()
-        .map(|(path, entry)| (path.into(), entry))
-        .collect();
-    HostTree {
-        system,
-        ..HostTree::default()
-    }
+    let system = entries.into_iter().map(|(path, entry)| (path.into(), entry)).collect();
+    HostTree { system, ..HostTree::default() }
 }
 
 fn input() -> ResolveInput {
@@ -63,30 +57,19 @@ fn resolved(policy: &Policy) -> Spec {
 
 /// Destinations in attach order.
 fn destinations(spec: &Spec) -> Vec<&str> {
-    spec.oci
-        .mounts()
-        .iter()
-        .flatten()
-        .map(|mount| mount.destination().to_str().unwrap())
-        .collect()
+    spec.oci.mounts().iter().flatten().map(|mount| mount.destination().to_str().unwrap()).collect()
 }
 
 fn options(spec: &Spec, destination: &str) -> Vec<String> {
     let mounts = spec.oci.mounts().as_ref().unwrap();
-    let mount = mounts
-        .iter()
-        .find(|mount| mount.destination() == Path::new(destination))
-        .unwrap();
+    let mount = mounts.iter().find(|mount| mount.destination() == Path::new(destination)).unwrap();
     mount.options().clone().unwrap()
 }
 
 fn actions(spec: &Spec, call: &str) -> Vec<LinuxSeccompAction> {
     let seccomp = spec.oci.linux().as_ref().unwrap().seccomp().as_ref().unwrap();
     let rules = seccomp.syscalls().iter().flatten();
-    rules
-        .filter(|rule| rule.names().iter().any(|name| name == call))
-        .map(|rule| rule.action())
-        .collect()
+    rules.filter(|rule| rule.names().iter().any(|name| name == call)).map(|rule| rule.action()).collect()
 }
 
 #[test]
@@ -97,22 +80,9 @@ fn every_built_in_policy_resolves_and_grants_nothing_beyond_base() {
         assert_eq!(spec.airlock.policy, name);
         assert_eq!(spec.airlock.network, spec::Network::None, "{name}");
         assert_eq!(spec.airlock.landlock.as_ref().unwrap().min_abi, 1, "{name}");
-        assert!(
-            process
-                .capabilities()
-                .as_ref()
-                .unwrap()
-                .bounding()
-                .as_ref()
-                .unwrap()
-                .is_empty(),
-            "{name}"
-        );
+        assert!(process.capabilities().as_ref().unwrap().bounding().as_ref().unwrap().is_empty(), "{name}");
         assert!(spec.oci.linux().as_ref().unwrap().seccomp().is_some(), "{name}");
-        assert!(
-            !spec.airlock.nesting && spec.airlock.best_effort.is_empty(),
-            "{name}"
-        );
+        assert!(!spec.airlock.nesting && spec.airlock.best_effort.is_empty(), "{name}");
     }
 }
 
@@ -123,11 +93,7 @@ fn base_has_its_own_namespaces_no_capabilities_and_limits() {
     let namespaces = linux.namespaces().as_ref().unwrap();
     assert_eq!(namespaces.len(), 7);
     assert!(namespaces.iter().all(|namespace| namespace.path().is_none()));
-    assert!(
-        namespaces
-            .iter()
-            .any(|namespace| namespace.typ() == LinuxNamespaceType::Network)
-    );
+    assert!(namespaces.iter().any(|namespace| namespace.typ() == LinuxNamespaceType::Network));
 
     let process = spec.oci.process().as_ref().unwrap();
     assert_eq!((process.user().uid(), process.user().gid()), (1000, 1000));
@@ -147,34 +113,14 @@ fn base_has_its_own_namespaces_no_capabilities_and_limits() {
 
     let resources = linux.resources().as_ref().unwrap();
     let memory = resources.memory().as_ref().unwrap();
-    assert_eq!(
-        (memory.limit(), memory.swap()),
-        (Some(4 << 30), Some(4 << 30)),
-        "no swap on top"
-    );
+    assert_eq!((memory.limit(), memory.swap()), (Some(4 << 30), Some(4 << 30)), "no swap on top");
     assert_eq!(resources.pids().as_ref().unwrap().limit(), 1024);
     assert!(resources.cpu().is_none());
     let devices = resources.devices().as_ref().unwrap();
     assert!(!devices[0].allow() && devices[0].typ().is_none() && devices[0].major().is_none());
-    assert!(
-        devices[1..]
-            .iter()
-            .all(|rule| rule.access().as_deref() == Some("rw") && rule.major().is_some())
-    );
-    assert!(
-        linux
-            .masked_paths()
-            .as_ref()
-            .unwrap()
-            .contains(&"/proc/kcore".to_owned())
-    );
-    assert!(
-        linux
-            .readonly_paths()
-            .as_ref()
-            .unwrap()
-            .contains(&"/proc/sys".to_owned())
-    );
+    assert!(devices[1..].iter().all(|rule| rule.access().as_deref() == Some("rw") && rule.major().is_some()));
+    assert!(linux.masked_paths().as_ref().unwrap().contains(&"/proc/kcore".to_owned()));
+    assert!(linux.readonly_paths().as_ref().unwrap().contains(&"/proc/sys".to_owned()));
 }
 
 #[test]
@@ -197,10 +143,7 @@ fn the_host_root_shows_programs_and_none_of_the_host_s_data() {
             "/usr",
         ]
     );
-    assert_eq!(
-        options(&spec, "/usr"),
-        ["rbind", "rprivate", "rro", "rnosuid", "rnodev", "rexec"]
-    );
+    assert_eq!(options(&spec, "/usr"), ["rbind", "rprivate", "rro", "rnosuid", "rnodev", "rexec"]);
     assert!(options(&spec, "/etc/ssl/certs").contains(&"rnoexec".to_owned()));
     assert!(options(&spec, "/tmp").contains(&"size=1073741824".to_owned()));
     assert_eq!(spec.airlock.root, RootKind::Host);
@@ -208,32 +151,19 @@ fn the_host_root_shows_programs_and_none_of_the_host_s_data() {
     assert_eq!(spec.oci.root().as_ref().unwrap().readonly(), Some(true));
 
     let skeleton = &spec.airlock.skeleton;
-    let link = |path: &str, target: &str| Node::Link {
-        path: path.into(),
-        target: target.into(),
-    };
+    let link = |path: &str, target: &str| Node::Link { path: path.into(), target: target.into() };
     assert!(skeleton.contains(&link("/bin", "usr/bin")));
     assert!(skeleton.contains(&link("/etc/os-release", "../usr/lib/os-release")));
     assert!(skeleton.contains(&link("/var/tmp", "/tmp")));
     let cache = PathBuf::from("/etc/ld.so.cache");
-    assert!(skeleton.contains(&Node::Copy {
-        path: cache.clone(),
-        source: cache
-    }));
+    assert!(skeleton.contains(&Node::Copy { path: cache.clone(), source: cache }));
     let paths: Vec<&Path> = skeleton.iter().map(node_path).collect();
-    assert!(
-        !paths.contains(&Path::new("/etc/timezone")),
-        "its target below /run is not shown"
-    );
+    assert!(!paths.contains(&Path::new("/etc/timezone")), "its target below /run is not shown");
     let passwd = skeleton.iter().find_map(|node| match node {
         Node::File { path, content, .. } if path == Path::new("/etc/passwd") => Some(content.as_str()),
         _ => None,
     });
-    assert!(
-        passwd
-            .unwrap()
-            .contains("\nuser:x:1000:1000:user:/home/user:/bin/sh\n")
-    );
+    assert!(passwd.unwrap().contains("\nuser:x:1000:1000:user:/home/user:/bin/sh\n"));
 }
 
 #[test]
@@ -242,16 +172,8 @@ fn a_skeleton_makes_parents_first_and_nothing_twice() {
     let mut made = vec![PathBuf::from("/")];
     for node in &spec.airlock.skeleton {
         let path = node_path(node);
-        assert!(
-            made.contains(&path.parent().unwrap().to_owned()),
-            "{} has no parent yet",
-            path.display()
-        );
-        assert!(
-            !made.contains(&path.to_owned()),
-            "{} is made twice",
-            path.display()
-        );
+        assert!(made.contains(&path.parent().unwrap().to_owned()), "{} has no parent yet", path.display());
+        assert!(!made.contains(&path.to_owned()), "{} is made twice", path.display());
         made.push(path.to_owned());
     }
 }
@@ -267,17 +189,11 @@ fn node_path(node: &Node) -> &Path {
 
 #[test]
 fn every_mount_names_the_clause_it_comes_from() {
-    let mut overrides = Overrides {
-        workspace: Some("w".into()),
-        ..Overrides::default()
-    };
+    let mut overrides = Overrides { workspace: Some("w".into()), ..Overrides::default() };
     overrides.mounts.push(parse_mount_arg("/srv/d:/data").unwrap());
     let spec = resolved(&load("research", &overrides));
     for destination in destinations(&spec) {
-        assert!(
-            spec.airlock.origins.contains_key(Path::new(destination)),
-            "{destination}"
-        );
+        assert!(spec.airlock.origins.contains_key(Path::new(destination)), "{destination}");
     }
     assert_eq!(spec.airlock.origins[Path::new("/data")], "[[mount]] /data");
     assert_eq!(spec.airlock.origins[Path::new("/dev/shm")], "limits.shm");
@@ -285,24 +201,12 @@ fn every_mount_names_the_clause_it_comes_from() {
 
 #[test]
 fn the_workspace_is_writable_runs_programs_and_is_the_working_directory() {
-    let overrides = Overrides {
-        workspace: Some("./project".into()),
-        ..Overrides::default()
-    };
+    let overrides = Overrides { workspace: Some("./project".into()), ..Overrides::default() };
     let spec = resolved(&load("base", &overrides));
-    assert_eq!(
-        options(&spec, "/workspace"),
-        ["rbind", "rprivate", "rrw", "rnosuid", "rnodev", "rexec"]
-    );
-    assert_eq!(
-        spec.oci.process().as_ref().unwrap().cwd(),
-        Path::new("/workspace")
-    );
+    assert_eq!(options(&spec, "/workspace"), ["rbind", "rprivate", "rrw", "rnosuid", "rnodev", "rexec"]);
+    assert_eq!(spec.oci.process().as_ref().unwrap().cwd(), Path::new("/workspace"));
     let mounts = spec.oci.mounts().as_ref().unwrap();
-    let workspace = mounts
-        .iter()
-        .find(|mount| mount.destination().ends_with("workspace"))
-        .unwrap();
+    let workspace = mounts.iter().find(|mount| mount.destination().ends_with("workspace")).unwrap();
     assert_eq!(workspace.source().as_deref(), Some(Path::new("/work/project")));
     let cwd = resolved(&base()).oci.process().as_ref().unwrap().cwd().clone();
     assert_eq!(cwd, Path::new("/home/user"));
@@ -322,13 +226,7 @@ fn a_mount_takes_the_place_of_what_airlock_would_put_there_or_below() {
     ));
     let destinations = destinations(&spec);
     assert!(!destinations.contains(&"/home/user"));
-    assert_eq!(
-        destinations
-            .iter()
-            .filter(|destination| **destination == "/etc/ssl/certs")
-            .count(),
-        1
-    );
+    assert_eq!(destinations.iter().filter(|destination| **destination == "/etc/ssl/certs").count(), 1);
     assert!(!spec.airlock.origins.contains_key(Path::new("/home/user")));
 }
 
@@ -338,12 +236,7 @@ fn a_mount_below_another_comes_after_it() {
         "[[mount]]\nsource = \"/a\"\ntarget = \"/m/deep\"\n[[mount]]\nsource = \"/b\"\ntarget = \"/m\"",
     ));
     let destinations = destinations(&spec);
-    let at = |wanted| {
-        destinations
-            .iter()
-            .position(|destination| *destination == wanted)
-            .unwrap()
-    };
+    let at = |wanted| destinations.iter().position(|destination| *destination == wanted).unwrap();
     assert!(at("/m") < at("/m/deep"));
 }
 
@@ -351,18 +244,13 @@ fn a_mount_below_another_comes_after_it() {
 fn a_mount_below_a_link_is_refused_at_its_place() {
     let policy = extended("[[mount]]\nsource = \"/a\"\ntarget = \"/bin/tool\"");
     let error = resolve(&policy, &input()).unwrap_err().to_string();
-    assert!(
-        error.contains("p.toml:4:10: /bin is a link to usr/bin inside"),
-        "{error}"
-    );
+    assert!(error.contains("p.toml:4:10: /bin is a link to usr/bin inside"), "{error}");
 }
 
 #[test]
 fn a_missing_source_is_refused_at_its_place_or_left_out_if_optional() {
     let mount = |optional: bool| {
-        extended(&format!(
-            "[[mount]]\nsource = \"/no/such\"\ntarget = \"/data\"\noptional = {optional}"
-        ))
+        extended(&format!("[[mount]]\nsource = \"/no/such\"\ntarget = \"/data\"\noptional = {optional}"))
     };
     let resolve_here = |policy: &Policy| {
         let host = HostTree::read().with_sources(policy);
@@ -404,34 +292,19 @@ fn layers_merge_mounts_by_target_and_variables_by_name_and_replace_lists() {
         "version = 1\nextends = \"low.toml\"\n[[mount]]\nsource = \"/b\"\ntarget = \"/m\"\nmode = \"rw\"\n\
          [env]\npass = [\"C\"]\nset = { Y = \"2\" }\n",
     );
-    let overrides = Overrides {
-        env: vec!["D".into(), "Z=3".into()],
-        ..Overrides::default()
-    };
+    let overrides = Overrides { env: vec!["D".into(), "Z=3".into()], ..Overrides::default() };
     let policy = Policy::load("top.toml", &overrides, directory.path()).unwrap();
     assert_eq!(policy.name, "top", "a name is not inherited");
     assert_eq!(policy.mount.len(), 1);
     assert_eq!(policy.mount[0].source, Path::new("/b"));
     assert_eq!(policy.env.pass, ["C", "D"], "the command line adds to the list");
-    let set: Vec<(&str, &str)> = policy
-        .env
-        .set
-        .iter()
-        .map(|(name, value)| (&**name, &**value))
-        .collect();
+    let set: Vec<(&str, &str)> = policy.env.set.iter().map(|(name, value)| (&**name, &**value)).collect();
     assert_eq!(set, [("X", "1"), ("Y", "2"), ("Z", "3")]);
 }
 
 #[test]
 fn only_named_variables_of_the_caller_are_passed_on() {
-    let env = resolved(&base())
-        .oci
-        .process()
-        .as_ref()
-        .unwrap()
-        .env()
-        .clone()
-        .unwrap();
+    let env = resolved(&base()).oci.process().as_ref().unwrap().env().clone().unwrap();
     assert!(env.contains(&"LANG=de_DE".to_owned()));
     assert!(env.contains(&"HOME=/home/user".to_owned()));
     assert!(!env.iter().any(|variable| variable.starts_with("SECRET")));
@@ -456,43 +329,27 @@ fn limits_are_compiled_to_the_kernel_s_units() {
     assert!(resources.pids().is_none());
     assert_eq!(resources.block_io().as_ref().unwrap().weight(), Some(500));
     assert_eq!(spec.airlock.wall_ms, Some(90_000));
-    assert_eq!(
-        spec.oci.process().as_ref().unwrap().rlimits().as_ref().unwrap()[1].soft(),
-        128
-    );
+    assert_eq!(spec.oci.process().as_ref().unwrap().rlimits().as_ref().unwrap()[1].soft(), 128);
 }
 
 #[test]
 fn the_seccomp_lists_and_nesting_change_the_profile() {
     use LinuxSeccompAction::{ScmpActAllow, ScmpActErrno, ScmpActLog};
-    let spec = resolved(&extended(
-        "[seccomp]\nallow = [\"ptrace\"]\ndeny = [\"getcwd\"]\nlog = [\"uname\"]",
-    ));
-    assert_eq!(
-        actions(&resolved(&base()), "ptrace"),
-        [],
-        "not allowed by the profile"
-    );
+    let spec = resolved(&extended("[seccomp]\nallow = [\"ptrace\"]\ndeny = [\"getcwd\"]\nlog = [\"uname\"]"));
+    assert_eq!(actions(&resolved(&base()), "ptrace"), [], "not allowed by the profile");
     assert_eq!(actions(&resolved(&base()), "getcwd"), [ScmpActAllow]);
     assert_eq!(actions(&spec, "ptrace"), [ScmpActAllow]);
     assert_eq!(actions(&spec, "getcwd"), [ScmpActErrno]);
     assert_eq!(actions(&spec, "uname"), [ScmpActLog]);
     assert_eq!(actions(&resolved(&base()), "unshare"), []);
-    assert_eq!(
-        actions(&resolved(&extended("nesting = true")), "unshare"),
-        [ScmpActAllow]
-    );
-    let none = resolved(&extended(
-        "[seccomp]\nprofile = \"none\"\n[landlock]\nenabled = false",
-    ));
+    assert_eq!(actions(&resolved(&extended("nesting = true")), "unshare"), [ScmpActAllow]);
+    let none = resolved(&extended("[seccomp]\nprofile = \"none\"\n[landlock]\nenabled = false"));
     assert!(none.oci.linux().as_ref().unwrap().seccomp().is_none() && none.airlock.landlock.is_none());
 }
 
 #[test]
 fn a_directory_as_root_gets_no_skeleton() {
-    let spec = resolved(&extended(
-        "[root]\nkind = \"dir\"\npath = \"/srv/rootfs\"\nwritable = \"./upper\"",
-    ));
+    let spec = resolved(&extended("[root]\nkind = \"dir\"\npath = \"/srv/rootfs\"\nwritable = \"./upper\""));
     assert_eq!(spec.airlock.root, RootKind::Dir("/srv/rootfs".into()));
     assert!(spec.airlock.skeleton.is_empty());
     assert!(!destinations(&spec).contains(&"/usr"));
@@ -505,43 +362,21 @@ fn a_directory_as_root_gets_no_skeleton() {
 fn an_empty_root_has_no_program_of_the_host() {
     let spec = resolved(&extended("[root]\nkind = \"empty\""));
     assert_eq!(spec.airlock.root, RootKind::Empty);
-    assert_eq!(
-        destinations(&spec),
-        [
-            "/dev",
-            "/dev/pts",
-            "/dev/shm",
-            "/home/user",
-            "/proc",
-            "/run",
-            "/tmp"
-        ]
-    );
+    assert_eq!(destinations(&spec), ["/dev", "/dev/pts", "/dev/shm", "/home/user", "/proc", "/run", "/tmp"]);
 }
 
 #[test]
 fn what_is_not_built_yet_is_refused_by_name() {
-    let overrides = Overrides {
-        gpus: Some("1".into()),
-        ..Overrides::default()
-    };
-    let error = resolve(&load("base", &overrides), &input())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("command line:1:8: GPU pass-through is not built yet"),
-        "{error}"
-    );
+    let overrides = Overrides { gpus: Some("1".into()), ..Overrides::default() };
+    let error = resolve(&load("base", &overrides), &input()).unwrap_err().to_string();
+    assert!(error.contains("command line:1:8: GPU pass-through is not built yet"), "{error}");
 }
 
 #[test]
 fn a_command_is_needed_and_no_argument_holds_a_nul() {
     let with = |args: Vec<String>| resolve(&base(), &ResolveInput { args, ..input() });
     assert!(matches!(with(vec![]), Err(PolicyError::Argument { .. })));
-    assert!(matches!(
-        with(vec!["a\0b".into()]),
-        Err(PolicyError::Argument { .. })
-    ));
+    assert!(matches!(with(vec!["a\0b".into()]), Err(PolicyError::Argument { .. })));
 }
 
 #[test]
@@ -549,14 +384,8 @@ fn the_digest_is_that_of_what_the_policy_says() {
     let digest = |policy: &Policy| policy.digest().unwrap();
     assert_eq!(digest(&base()), digest(&base()));
     assert_eq!(resolved(&base()).airlock.policy_digest, digest(&base()));
-    let more = Overrides {
-        memory: Some("8GiB".into()),
-        ..Overrides::default()
-    };
+    let more = Overrides { memory: Some("8GiB".into()), ..Overrides::default() };
     assert_ne!(digest(&load("base", &more)), digest(&base()));
-    let same = Overrides {
-        memory: Some("4096MiB".into()),
-        ..Overrides::default()
-    };
+    let same = Overrides { memory: Some("4096MiB".into()), ..Overrides::default() };
     assert_eq!(digest(&load("base", &same)), digest(&base()));
 }

@@ -43,17 +43,8 @@ const EXIT: u8 = 0x95;
 impl BpfInsn {
     const fn new(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Self {
         // The two register fields are bit fields, whose order follows the byte order.
-        let registers = if cfg!(target_endian = "little") {
-            from << 4 | to
-        } else {
-            to << 4 | from
-        };
-        Self {
-            code,
-            registers,
-            offset,
-            immediate,
-        }
+        let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+        Self { code, registers, offset, immediate }
     }
 }
 
@@ -76,11 +67,7 @@ pub fn device_program(filter: &DeviceFilter) -> Vec<BpfInsn> {
         let mut block = vec![op(JUMP_IF_NOT, KIND, kind_number(set.kind))];
         for (register, number) in [(MAJOR, set.major), (MINOR, set.minor)] {
             // Numbers above i32::MAX were refused when the rule was read.
-            block.extend(
-                number
-                    .and_then(|n| i32::try_from(n).ok())
-                    .map(|n| op(JUMP_IF_NOT, register, n)),
-            );
+            block.extend(number.and_then(|n| i32::try_from(n).ok()).map(|n| op(JUMP_IF_NOT, register, n)));
         }
         // An exception from "allow" denies a request for any of its accesses, and one from "deny" allows a
         // request for nothing but its accesses.
@@ -259,9 +246,7 @@ impl Program {
         };
         // SAFETY: the attribute holds no addresses.
         let attached = unsafe { bpf(BPF_PROG_ATTACH, &mut attr) };
-        attached
-            .map(drop)
-            .map_err(|source| CgroupError::io("attach the device program to", path, source))
+        attached.map(drop).map_err(|source| CgroupError::io("attach the device program to", path, source))
     }
 }
 
@@ -291,20 +276,11 @@ mod tests {
 
     /// Runs a program as the kernel would, for the instructions that the assembler uses.
     fn run(program: &[BpfInsn], kind: i32, access: i32, major: u32, minor: u32) -> bool {
-        let context = [
-            u64::from((access << 16 | kind).cast_unsigned()),
-            major.into(),
-            minor.into(),
-        ];
+        let context = [u64::from((access << 16 | kind).cast_unsigned()), major.into(), minor.into()];
         let mut registers = [0_u64; 11];
         let mut next = 0;
         loop {
-            let BpfInsn {
-                code,
-                registers: fields,
-                offset,
-                immediate,
-            } = program[next];
+            let BpfInsn { code, registers: fields, offset, immediate } = program[next];
             let (to, from) = (usize::from(fields & 15), usize::from(fields >> 4));
             let constant = i64::from(immediate).cast_unsigned();
             next += 1;
@@ -328,23 +304,11 @@ mod tests {
     }
 
     fn set(kind: DeviceKind, major: Option<u32>, minor: Option<u32>, read: bool, write: bool) -> Devices {
-        Devices::Set(DeviceSet {
-            kind,
-            major,
-            minor,
-            access: Access {
-                read,
-                write,
-                mknod: false,
-            },
-        })
+        Devices::Set(DeviceSet { kind, major, minor, access: Access { read, write, mknod: false } })
     }
 
     fn program(rules: &[(bool, Devices)]) -> Vec<BpfInsn> {
-        let rules: Vec<_> = rules
-            .iter()
-            .map(|&(allow, devices)| DeviceRule { allow, devices })
-            .collect();
+        let rules: Vec<_> = rules.iter().map(|&(allow, devices)| DeviceRule { allow, devices }).collect();
         DeviceFilter::compile(&rules).unwrap().program()
     }
 
@@ -387,10 +351,8 @@ mod tests {
 
     #[test]
     fn a_denied_set_denies_any_request_that_touches_it() {
-        let program = program(&[
-            (true, Devices::All),
-            (false, set(DeviceKind::Block, None, None, false, true)),
-        ]);
+        let program =
+            program(&[(true, Devices::All), (false, set(DeviceKind::Block, None, None, false, true))]);
         assert!(run(&program, BLOCK, READ, 8, 0));
         assert!(!run(&program, BLOCK, READ | WRITE, 8, 0));
         assert!(run(&program, CHAR, WRITE, 8, 0));

@@ -35,18 +35,10 @@ pub struct Access {
 
 impl Access {
     /// All three.
-    pub const ALL: Self = Self {
-        read: true,
-        write: true,
-        mknod: true,
-    };
+    pub const ALL: Self = Self { read: true, write: true, mknod: true };
 
     fn parse(text: &str) -> Option<Self> {
-        let mut access = Self {
-            read: false,
-            write: false,
-            mknod: false,
-        };
+        let mut access = Self { read: false, write: false, mknod: false };
         for letter in text.chars() {
             match letter {
                 'r' => access.read = true,
@@ -131,57 +123,32 @@ impl DeviceRule {
     /// Type `a` with numbers or with a part of the accesses becomes one rule for each kind: v1 would take
     /// it for everything.
     pub fn from_oci(rule: &LinuxDeviceCgroup) -> Result<Vec<Self>, CgroupError> {
-        let fail = |reason| {
-            Err(CgroupError::DeviceRule {
-                rule: rule.to_string(),
-                reason,
-            })
-        };
+        let fail = |reason| Err(CgroupError::DeviceRule { rule: rule.to_string(), reason });
         let number = |number: Option<i64>| match number {
             // runc and others write -1 for "any".
             None | Some(-1) => Ok(None),
-            Some(number) => u32::try_from(number)
-                .ok()
-                .filter(|&n| i32::try_from(n).is_ok())
-                .map(Some)
-                .ok_or(()),
+            Some(number) => {
+                u32::try_from(number).ok().filter(|&n| i32::try_from(n).is_ok()).map(Some).ok_or(())
+            }
         };
         let (Ok(major), Ok(minor)) = (number(rule.major()), number(rule.minor())) else {
             return fail("has a device number out of range");
         };
-        let text = rule
-            .access()
-            .as_deref()
-            .filter(|text| !text.is_empty())
-            .unwrap_or("rwm");
+        let text = rule.access().as_deref().filter(|text| !text.is_empty()).unwrap_or("rwm");
         let Some(access) = Access::parse(text) else {
             return fail("has an access other than r, w and m");
         };
         let kinds: &[DeviceKind] = match rule.typ().unwrap_or_default() {
             LinuxDeviceType::A if (major, minor, access) == (None, None, Access::ALL) => {
-                return Ok(vec![Self {
-                    allow: rule.allow(),
-                    devices: Devices::All,
-                }]);
+                return Ok(vec![Self { allow: rule.allow(), devices: Devices::All }]);
             }
             LinuxDeviceType::A => &[DeviceKind::Block, DeviceKind::Char],
             LinuxDeviceType::B => &[DeviceKind::Block],
             LinuxDeviceType::C | LinuxDeviceType::U => &[DeviceKind::Char],
             LinuxDeviceType::P => return fail("speaks of a FIFO, which is not a device"),
         };
-        let set = |&kind| DeviceSet {
-            kind,
-            major,
-            minor,
-            access,
-        };
-        Ok(kinds
-            .iter()
-            .map(|kind| Self {
-                allow: rule.allow(),
-                devices: Devices::Set(set(kind)),
-            })
-            .collect())
+        let set = |&kind| DeviceSet { kind, major, minor, access };
+        Ok(kinds.iter().map(|kind| Self { allow: rule.allow(), devices: Devices::Set(set(kind)) }).collect())
     }
 }
 
@@ -197,18 +164,10 @@ impl DeviceFilter {
     ///
     /// A rule that takes back part of an earlier exception is refused: v1 ignores it, or takes back more.
     pub fn compile(rules: &[DeviceRule]) -> Result<Self, CgroupError> {
-        let mut filter = Self {
-            allow: false,
-            exceptions: Vec::new(),
-        };
+        let mut filter = Self { allow: false, exceptions: Vec::new() };
         for rule in rules {
             match rule.devices {
-                Devices::All => {
-                    filter = Self {
-                        allow: rule.allow,
-                        exceptions: Vec::new(),
-                    }
-                }
+                Devices::All => filter = Self { allow: rule.allow, exceptions: Vec::new() },
                 Devices::Set(set) if rule.allow == filter.allow => {
                     if filter.exceptions.iter().any(|exception| exception.overlaps(&set)) {
                         return Err(CgroupError::DeviceRule {
@@ -217,18 +176,16 @@ impl DeviceFilter {
                         });
                     }
                 }
-                Devices::Set(set) => match filter
-                    .exceptions
-                    .iter_mut()
-                    .find(|earlier| earlier.same_nodes(&set))
-                {
-                    Some(earlier) => {
-                        earlier.access.read |= set.access.read;
-                        earlier.access.write |= set.access.write;
-                        earlier.access.mknod |= set.access.mknod;
+                Devices::Set(set) => {
+                    match filter.exceptions.iter_mut().find(|earlier| earlier.same_nodes(&set)) {
+                        Some(earlier) => {
+                            earlier.access.read |= set.access.read;
+                            earlier.access.write |= set.access.write;
+                            earlier.access.mknod |= set.access.mknod;
+                        }
+                        None => filter.exceptions.push(set),
                     }
-                    None => filter.exceptions.push(set),
-                },
+                }
             }
         }
         Ok(filter)
@@ -236,10 +193,7 @@ impl DeviceFilter {
 
     /// The filter of an OCI resources table.
     pub fn from_oci(rules: &[LinuxDeviceCgroup]) -> Result<Self, CgroupError> {
-        let rules = rules
-            .iter()
-            .map(DeviceRule::from_oci)
-            .collect::<Result<Vec<_>, _>>()?;
+        let rules = rules.iter().map(DeviceRule::from_oci).collect::<Result<Vec<_>, _>>()?;
         Self::compile(&rules.concat())
     }
 
@@ -264,11 +218,7 @@ impl DeviceFilter {
         if self.allow {
             writes.push(("devices.allow", "a".to_owned()));
         }
-        let file = if self.allow {
-            "devices.deny"
-        } else {
-            "devices.allow"
-        };
+        let file = if self.allow { "devices.deny" } else { "devices.allow" };
         writes.extend(self.exceptions.iter().map(|set| (file, set.to_string())));
         writes
     }
@@ -279,6 +229,11 @@ impl DeviceFilter {
             return vec!["a *:* rwm".into()];
         }
         self.exceptions.iter().map(ToString::to_string).collect()
+    }
+
+    /// Loads the program for v2 directories, so that this process and its forks need not load it again.
+    pub(crate) fn load(&self) -> Result<(), CgroupError> {
+        if self.is_open() { Ok(()) } else { bpf::load(self, "any cgroup".as_ref()).map(drop) }
     }
 
     /// The program for a v2 directory.
@@ -306,11 +261,7 @@ impl Cgroup {
         match self.try_filter_devices(filter) {
             Err(error) if self.best_effort.contains(&BestEffort::Devices) => {
                 let text = format!("device filter: {error}");
-                if !self
-                    .lowered
-                    .iter()
-                    .any(|lowered| lowered.starts_with("device filter: "))
-                {
+                if !self.lowered.iter().any(|lowered| lowered.starts_with("device filter: ")) {
                     self.lowered.push(text);
                 }
                 Ok(())
@@ -337,11 +288,7 @@ impl Cgroup {
 
     /// Reads the filter back from the kernel, in the process that put it there.
     pub fn read_device_filter(&self, filter: &DeviceFilter) -> Result<DeviceReadback, CgroupError> {
-        let mut readback = DeviceReadback {
-            v1: None,
-            v2: None,
-            holds: false,
-        };
+        let mut readback = DeviceReadback { v1: None, v2: None, holds: false };
         let mut holds = true;
         if let Some(tree) = self.v1(Controller::Devices) {
             let list: Vec<String> = tree.read("devices.list")?.lines().map(str::to_owned).collect();
@@ -376,11 +323,7 @@ mod tests {
     }
 
     fn deny_all() -> LinuxDeviceCgroup {
-        LinuxDeviceCgroupBuilder::default()
-            .allow(false)
-            .access("rwm")
-            .build()
-            .unwrap()
+        LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build().unwrap()
     }
 
     #[test]
@@ -412,30 +355,17 @@ mod tests {
         let filter =
             DeviceFilter::from_oci(&[deny_all(), oci(true, LinuxDeviceType::C, 1, 3, "r"), all]).unwrap();
         assert!(filter.is_open());
-        assert_eq!(
-            filter.v1_writes(),
-            [("devices.deny", "a".to_owned()), ("devices.allow", "a".into())]
-        );
+        assert_eq!(filter.v1_writes(), [("devices.deny", "a".to_owned()), ("devices.allow", "a".into())]);
     }
 
     #[test]
     fn taking_back_part_of_an_allowed_set_is_refused() {
-        let rules = [
-            oci(true, LinuxDeviceType::C, 195, -1, "rw"),
-            oci(false, LinuxDeviceType::C, 195, 1, "rw"),
-        ];
-        assert!(matches!(
-            DeviceFilter::from_oci(&rules),
-            Err(CgroupError::DeviceRule { .. })
-        ));
-        let apart = [
-            oci(true, LinuxDeviceType::C, 195, -1, "rw"),
-            oci(false, LinuxDeviceType::C, 1, 1, "rw"),
-        ];
-        assert!(
-            DeviceFilter::from_oci(&apart).is_ok(),
-            "denying what is denied anyway changes nothing"
-        );
+        let rules =
+            [oci(true, LinuxDeviceType::C, 195, -1, "rw"), oci(false, LinuxDeviceType::C, 195, 1, "rw")];
+        assert!(matches!(DeviceFilter::from_oci(&rules), Err(CgroupError::DeviceRule { .. })));
+        let apart =
+            [oci(true, LinuxDeviceType::C, 195, -1, "rw"), oci(false, LinuxDeviceType::C, 1, 1, "rw")];
+        assert!(DeviceFilter::from_oci(&apart).is_ok(), "denying what is denied anyway changes nothing");
     }
 
     #[test]
@@ -446,10 +376,7 @@ mod tests {
             oci(true, LinuxDeviceType::C, 1 << 31, 3, "r"),
             oci(true, LinuxDeviceType::P, 1, 3, "r"),
         ] {
-            assert!(matches!(
-                DeviceFilter::from_oci(&[rule]),
-                Err(CgroupError::DeviceRule { .. })
-            ));
+            assert!(matches!(DeviceFilter::from_oci(&[rule]), Err(CgroupError::DeviceRule { .. })));
         }
     }
 }

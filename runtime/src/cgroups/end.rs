@@ -27,18 +27,11 @@ impl Cgroup {
             (Some(tree), _) => (tree, kill_v2(tree, timeout)),
             (None, Some(tree)) => (tree, kill_v1(tree, freezer, timeout)),
             (None, None) => {
-                return Err(CgroupError::NoDirectory {
-                    name: self.name.clone(),
-                    step: "kill",
-                });
+                return Err(CgroupError::NoDirectory { name: self.name.clone(), step: "kill" });
             }
         };
         // Another process, such as a clean-up after us, may have removed it meanwhile.
-        if killed.is_err() && tree.is_gone() {
-            Ok(())
-        } else {
-            killed
-        }
+        if killed.is_err() && tree.is_gone() { Ok(()) } else { killed }
     }
 
     /// Stops every process in the cgroup and waits until all are stopped; on failure thaws again.
@@ -66,10 +59,7 @@ impl Cgroup {
             return Ok(());
         }
         self.thaw()?;
-        Err(CgroupError::NotFrozen {
-            path: tree.path.clone(),
-            waited: timeout,
-        })
+        Err(CgroupError::NotFrozen { path: tree.path.clone(), waited: timeout })
     }
 
     /// Lets the processes run on.
@@ -83,18 +73,13 @@ impl Cgroup {
 
     /// Every process in the cgroup and below it, as this process's PID namespace numbers them.
     pub fn pids(&self) -> Result<Vec<u32>, CgroupError> {
-        self.v2()
-            .or(self.trees.first())
-            .map_or_else(|| Ok(Vec::new()), Tree::pids)
+        self.v2().or(self.trees.first()).map_or_else(|| Ok(Vec::new()), Tree::pids)
     }
 
     fn freezer(&self, step: &'static str) -> Result<&Tree, CgroupError> {
         self.v2()
             .or_else(|| self.v1(Controller::Freezer))
-            .ok_or_else(|| CgroupError::NoDirectory {
-                name: self.name.clone(),
-                step,
-            })
+            .ok_or_else(|| CgroupError::NoDirectory { name: self.name.clone(), step })
     }
 }
 
@@ -105,11 +90,7 @@ fn kill_v2(tree: &Tree, timeout: Duration) -> Result<(), CgroupError> {
     if wait_for_event(tree, "populated 0", deadline)? {
         return Ok(());
     }
-    Err(CgroupError::StillAlive {
-        path: tree.path.clone(),
-        pids: tree.pids()?,
-        waited: timeout,
-    })
+    Err(CgroupError::StillAlive { path: tree.path.clone(), pids: tree.pids()?, waited: timeout })
 }
 
 fn kill_v1(tree: &Tree, freezer: Option<&Tree>, timeout: Duration) -> Result<(), CgroupError> {
@@ -119,11 +100,7 @@ fn kill_v1(tree: &Tree, freezer: Option<&Tree>, timeout: Duration) -> Result<(),
     loop {
         freeze("FROZEN")?;
         let listed = tree.pids();
-        for pid in listed
-            .iter()
-            .flatten()
-            .filter_map(|&pid| Pid::from_raw(i32::try_from(pid).ok()?))
-        {
+        for pid in listed.iter().flatten().filter_map(|&pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             // ESRCH: it ended by itself.
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -134,11 +111,7 @@ fn kill_v1(tree: &Tree, freezer: Option<&Tree>, timeout: Duration) -> Result<(),
             return Ok(());
         }
         if Instant::now() >= deadline {
-            return Err(CgroupError::StillAlive {
-                path: tree.path.clone(),
-                pids,
-                waited: timeout,
-            });
+            return Err(CgroupError::StillAlive { path: tree.path.clone(), pids, waited: timeout });
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -149,21 +122,13 @@ fn kill_v1(tree: &Tree, freezer: Option<&Tree>, timeout: Duration) -> Result<(),
 fn wait_for_event(tree: &Tree, line: &str, deadline: Instant) -> Result<bool, CgroupError> {
     const FILE: &str = "cgroup.events";
     let fail = |errno| CgroupError::io("watch", tree.path.join(FILE), errno);
-    let events = openat(
-        tree.dir(),
-        FILE,
-        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-        Mode::empty(),
-    )
-    .map_err(fail)?;
+    let events = openat(tree.dir(), FILE, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+        .map_err(fail)?;
     loop {
         let mut buffer = [0; 256];
         // A read from the start takes the state and arms the next notification.
         let length = rustix::io::pread(&events, &mut buffer, 0).map_err(fail)?;
-        if buffer[..length]
-            .split(|&b| b == b'\n')
-            .any(|found| found == line.as_bytes())
-        {
+        if buffer[..length].split(|&b| b == b'\n').any(|found| found == line.as_bytes()) {
             return Ok(true);
         }
         let left = deadline.saturating_duration_since(Instant::now());
@@ -192,14 +157,8 @@ mod tests {
             best_effort: Default::default(),
             lowered: vec![],
         };
-        assert!(matches!(
-            group.kill(Duration::ZERO),
-            Err(CgroupError::NoDirectory { step: "kill", .. })
-        ));
-        assert!(matches!(
-            group.freeze(Duration::ZERO),
-            Err(CgroupError::NoDirectory { step: "freeze", .. })
-        ));
+        assert!(matches!(group.kill(Duration::ZERO), Err(CgroupError::NoDirectory { step: "kill", .. })));
+        assert!(matches!(group.freeze(Duration::ZERO), Err(CgroupError::NoDirectory { step: "freeze", .. })));
         assert!(group.remove(Duration::ZERO).is_ok());
     }
 }

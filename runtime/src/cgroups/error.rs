@@ -157,11 +157,7 @@ pub enum CgroupError {
 impl CgroupError {
     /// Wraps an errno with its step and path.
     pub(super) fn io(step: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
-        Self::Io {
-            step,
-            path: path.into(),
-            source: source.into(),
-        }
+        Self::Io { step, path: path.into(), source: source.into() }
     }
 
     /// The directory was removed: its name is not found, or an open file of it has no device (ENODEV) any more.
@@ -180,18 +176,9 @@ impl CgroupError {
 
 fn pid_list(pids: &[u32]) -> String {
     const SHOWN: usize = 16;
-    let mut text = pids
-        .iter()
-        .take(SHOWN)
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
+    let mut text = pids.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if pids.len() > SHOWN {
         text.push_str(&format!(" and {} more", pids.len() - SHOWN));
     }
-    if text.is_empty() {
-        "not visible from here".into()
-    } else {
-        text
-    }
+    if text.is_empty() { "not visible from here".into() } else { text }
 }

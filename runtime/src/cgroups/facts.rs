@@ -73,9 +73,7 @@ impl Controller {
 
     /// The known names of a list separated by white space, as in `cgroup.controllers`.
     pub(super) fn list(text: &str) -> Vec<Self> {
-        text.split_ascii_whitespace()
-            .filter_map(Self::from_name)
-            .collect()
+        text.split_ascii_whitespace().filter_map(Self::from_name).collect()
     }
 }
 
@@ -164,16 +162,11 @@ impl CgroupFacts {
             // Room for the usual file, so that one read takes it.
             let mut bytes = Vec::with_capacity(16 * 1024);
             let length = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
-            length
-                .map(|_| bytes)
-                .map_err(|source| CgroupError::io("read", path, source))
+            length.map(|_| bytes).map_err(|source| CgroupError::io("read", path, source))
         };
         let mut facts = Self::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
         for tree in &mut facts.v1 {
-            tree.writable = tree
-                .own
-                .as_ref()
-                .is_some_and(|own| writable(&below(&tree.mount, own)));
+            tree.writable = tree.own.as_ref().is_some_and(|own| writable(&below(&tree.mount, own)));
         }
         if let Some(tree) = &mut facts.v2 {
             let controllers = |dir: &Path| {
@@ -184,11 +177,8 @@ impl CgroupFacts {
             tree.root_controllers = controllers(&tree.mount);
             if let Some(own) = &tree.own {
                 let own = below(&tree.mount, own);
-                tree.controllers = if own == tree.mount {
-                    tree.root_controllers.clone()
-                } else {
-                    controllers(&own)
-                };
+                tree.controllers =
+                    if own == tree.mount { tree.root_controllers.clone() } else { controllers(&own) };
                 tree.writable = writable(&own);
             }
         }
@@ -200,19 +190,10 @@ impl CgroupFacts {
     ///
     /// Lines that make no sense are skipped; mounts hidden below later ones are ignored.
     pub fn parse(mountinfo: &[u8], cgroup: &[u8]) -> Self {
-        let mounts: Vec<Mount> = mountinfo
-            .split(|&b| b == b'\n')
-            .filter_map(Mount::parse)
-            .collect();
-        let visible: Vec<&Mount> = mounts
-            .iter()
-            .filter(|m| m.fstype.starts_with(b"cgroup") && !m.is_hidden(&mounts))
-            .collect();
-        let mut facts = Self {
-            layout: Layout::None,
-            v1: Vec::new(),
-            v2: None,
-        };
+        let mounts: Vec<Mount> = mountinfo.split(|&b| b == b'\n').filter_map(Mount::parse).collect();
+        let visible: Vec<&Mount> =
+            mounts.iter().filter(|m| m.fstype.starts_with(b"cgroup") && !m.is_hidden(&mounts)).collect();
+        let mut facts = Self { layout: Layout::None, v1: Vec::new(), v2: None };
         for line in cgroup.split(|&b| b == b'\n') {
             // The path comes last and may hold colons; mkdir on cgroupfs refuses newlines.
             let mut fields = line.splitn(3, |&b| b == b':');
@@ -235,29 +216,19 @@ impl CgroupFacts {
                 continue;
             }
             let names: Vec<&[u8]> = names.split(|&b| b == b',').collect();
-            if names
-                .iter()
-                .any(|name| name.is_empty() || name.starts_with(b"name="))
-            {
+            if names.iter().any(|name| name.is_empty() || name.starts_with(b"name=")) {
                 continue;
             }
             let candidates = visible.iter().filter(|m| {
                 m.fstype == b"cgroup"
-                    && names
-                        .iter()
-                        .all(|name| m.options.split(|&b| b == b',').any(|option| option == *name))
+                    && names.iter().all(|name| m.options.split(|&b| b == b',').any(|option| option == *name))
             });
             if let Some((mount, own)) = locate(candidates, path) {
                 let controllers = names
                     .iter()
                     .filter_map(|name| Controller::from_name(std::str::from_utf8(name).ok()?))
                     .collect();
-                facts.v1.push(V1Tree {
-                    controllers,
-                    mount,
-                    own,
-                    writable: false,
-                });
+                facts.v1.push(V1Tree { controllers, mount, own, writable: false });
             }
         }
         facts.layout = match (facts.v1.is_empty(), &facts.v2) {
@@ -325,17 +296,13 @@ impl<'a> Mount<'a> {
             line.push(mount.id);
             parent = mount.parent;
         }
-        mounts
-            .iter()
-            .any(|m| line.contains(&m.parent) && !line.contains(&m.id) && m.covers(self.point))
+        mounts.iter().any(|m| line.contains(&m.parent) && !line.contains(&m.id) && m.covers(self.point))
     }
 
     /// `point` is this mount's point or lies below it.
     fn covers(&self, point: &[u8]) -> bool {
         self.point == b"/"
-            || point
-                .strip_prefix(self.point)
-                .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+            || point.strip_prefix(self.point).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
     }
 }
 
@@ -349,10 +316,7 @@ fn locate<'a>(
     cgroup: &[u8],
 ) -> Option<(PathBuf, Option<PathBuf>)> {
     let located = candidates.map(|mount| (unescape(mount.point), own_path(&unescape(mount.root), cgroup)));
-    located
-        .clone()
-        .find(|(_, own)| own.is_some())
-        .or_else(|| located.into_iter().next())
+    located.clone().find(|(_, own)| own.is_some()).or_else(|| located.into_iter().next())
 }
 
 /// A cgroup's path below a mount whose root is `root`; both are relative to the cgroup namespace.
@@ -361,10 +325,7 @@ fn locate<'a>(
 /// (`/..`, cgroup_namespaces(7)), or removed.
 fn own_path(root: &Path, cgroup: &[u8]) -> Option<PathBuf> {
     let cgroup = path(cgroup);
-    let plain = |p: &Path| {
-        p.components()
-            .all(|c| matches!(c, Component::RootDir | Component::Normal(_)))
-    };
+    let plain = |p: &Path| p.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
     if !cgroup.is_absolute()
         || !plain(cgroup)
         || !plain(root)
@@ -376,9 +337,7 @@ fn own_path(root: &Path, cgroup: &[u8]) -> Option<PathBuf> {
 }
 
 fn beside_supervisor_leaf(own: PathBuf) -> PathBuf {
-    let pid = own
-        .file_name()
-        .and_then(|name| name.as_bytes().strip_prefix(SUPERVISOR_LEAF.as_bytes()));
+    let pid = own.file_name().and_then(|name| name.as_bytes().strip_prefix(SUPERVISOR_LEAF.as_bytes()));
     match own.parent() {
         Some(parent) if pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit)) => {
             parent.into()
@@ -431,11 +390,7 @@ mod tests {
         assert_eq!(facts.layout, Layout::V1);
         assert_eq!(facts.v1.len(), 2);
         assert_eq!(facts.v1[0].controllers, [Controller::Memory]);
-        assert_eq!(
-            facts.v1[0].own.as_deref(),
-            Some(Path::new("/user/a:b")),
-            "a path may hold colons"
-        );
+        assert_eq!(facts.v1[0].own.as_deref(), Some(Path::new("/user/a:b")), "a path may hold colons");
         assert_eq!(facts.v1[1].controllers, [Controller::Cpu, Controller::CpuAcct]);
         assert_eq!(facts.v1[1].mount, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
     }
@@ -447,10 +402,7 @@ mod tests {
             "0::/user.slice/session-1.scope\n",
         );
         assert_eq!(facts.layout, Layout::V2);
-        assert_eq!(
-            facts.v2.unwrap().own.as_deref(),
-            Some(Path::new("/user.slice/session-1.scope"))
-        );
+        assert_eq!(facts.v2.unwrap().own.as_deref(), Some(Path::new("/user.slice/session-1.scope")));
     }
 
     #[test]
@@ -463,10 +415,7 @@ mod tests {
 
     #[test]
     fn nothing_mounted() {
-        assert_eq!(
-            parse("23 1 0:2 / / rw - ext4 x rw\n", V1_CGROUPS).layout,
-            Layout::None
-        );
+        assert_eq!(parse("23 1 0:2 / / rw - ext4 x rw\n", V1_CGROUPS).layout, Layout::None);
         assert_eq!(parse(V1_MOUNTS, "").layout, Layout::None);
         assert_eq!(parse("", "").layout, Layout::None);
     }
@@ -477,10 +426,7 @@ mod tests {
         let mounts = "31 23 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
                       32 23 0:33 /docker/abc /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids\n\
                       33 23 0:34 /docker/abc /sys/fs/cgroup/devices ro - cgroup cgroup rw,devices\n";
-        let facts = parse(
-            mounts,
-            "3:memory:/docker/abc/x\n2:pids:/docker/abc\n1:devices:/docker/abcd\n",
-        );
+        let facts = parse(mounts, "3:memory:/docker/abc/x\n2:pids:/docker/abc\n1:devices:/docker/abcd\n");
         assert_eq!(facts.v1[0].own.as_deref(), Some(Path::new("/x")));
         assert_eq!(facts.v1[1].own.as_deref(), Some(Path::new("/")));
         assert_eq!(facts.v1[2].own, None, "a longer name is another cgroup");
@@ -489,48 +435,25 @@ mod tests {
     #[test]
     fn cgroups_outside_the_namespace_or_removed_are_not_visible() {
         let mount = |root| format!("31 23 0:32 {root} /cg rw - cgroup2 cgroup2 rw\n");
-        for (root, own) in [
-            ("/", "/../other"),
-            ("/..", "/"),
-            ("/", "/gone (deleted)"),
-            ("/", "relative"),
-        ] {
-            assert_eq!(
-                parse(&mount(root), &format!("0::{own}\n")).v2.unwrap().own,
-                None,
-                "{root} {own}"
-            );
+        for (root, own) in [("/", "/../other"), ("/..", "/"), ("/", "/gone (deleted)"), ("/", "relative")] {
+            assert_eq!(parse(&mount(root), &format!("0::{own}\n")).v2.unwrap().own, None, "{root} {own}");
         }
     }
 
     #[test]
     fn mount_points_are_unescaped() {
-        let facts = parse(
-            "31 23 0:32 / /a\\040b\\134c\\011\\012d rw - cgroup2 none rw\n",
-            "0::/\n",
-        );
+        let facts = parse("31 23 0:32 / /a\\040b\\134c\\011\\012d rw - cgroup2 none rw\n", "0::/\n");
         assert_eq!(facts.v2.unwrap().mount, Path::new("/a b\\c\t\nd"));
-        assert_eq!(
-            unescape(b"/\\9\\40\\777\\"),
-            Path::new("/\\9\\40\\777\\"),
-            "what is no escape stays"
-        );
+        assert_eq!(unescape(b"/\\9\\40\\777\\"), Path::new("/\\9\\40\\777\\"), "what is no escape stays");
     }
 
     #[test]
     fn hidden_mounts_are_ignored() {
         let covered = format!("{V1_MOUNTS}50 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
         let facts = parse(&covered, &format!("{V1_CGROUPS}0::/\n"));
-        assert_eq!(
-            facts.layout,
-            Layout::V2,
-            "a mount over the parent directory hides what is below"
-        );
+        assert_eq!(facts.layout, Layout::V2, "a mount over the parent directory hides what is below");
         let stacked = "31 1 0:32 /a /cg rw - cgroup2 none rw\n32 31 0:32 /b /cg rw - cgroup2 none rw\n";
-        assert_eq!(
-            parse(stacked, "0::/b/x\n").v2.unwrap().own.as_deref(),
-            Some(Path::new("/x"))
-        );
+        assert_eq!(parse(stacked, "0::/b/x\n").v2.unwrap().own.as_deref(), Some(Path::new("/x")));
     }
 
     #[test]

@@ -151,11 +151,9 @@ impl Cgroup {
         for tree in &self.trees {
             let removed = match tree.remove(deadline) {
                 Err(error) if error.errno() == Some(libc::EBUSY) => match tree.pids() {
-                    Ok(pids) if !pids.is_empty() => Err(CgroupError::StillAlive {
-                        path: tree.path.clone(),
-                        pids,
-                        waited: timeout,
-                    }),
+                    Ok(pids) if !pids.is_empty() => {
+                        Err(CgroupError::StillAlive { path: tree.path.clone(), pids, waited: timeout })
+                    }
                     _ => Err(error),
                 },
                 removed => removed,
@@ -170,16 +168,11 @@ impl Cgroup {
     }
 
     pub(super) fn v1(&self, controller: Controller) -> Option<&Tree> {
-        self.trees
-            .iter()
-            .find(|tree| tree.version == Version::V1 && tree.controllers.contains(&controller))
+        self.trees.iter().find(|tree| tree.version == Version::V1 && tree.controllers.contains(&controller))
     }
 
     pub(super) fn version_of(&self, controller: Controller) -> Option<Version> {
-        self.trees
-            .iter()
-            .find(|tree| tree.controllers.contains(&controller))
-            .map(|tree| tree.version)
+        self.trees.iter().find(|tree| tree.controllers.contains(&controller)).map(|tree| tree.version)
     }
 
     fn tree(&self, controller: Controller) -> Result<&Tree, CgroupError> {

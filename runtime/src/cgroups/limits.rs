@@ -27,10 +27,7 @@ pub struct LimitWrite {
 impl LimitWrite {
     /// The file exists only on kernels built with swap.
     pub(super) fn is_swap(&self) -> bool {
-        matches!(
-            self.file.as_str(),
-            "memory.swap.max" | "memory.memsw.limit_in_bytes"
-        )
+        matches!(self.file.as_str(), "memory.swap.max" | "memory.memsw.limit_in_bytes")
     }
 }
 
@@ -60,13 +57,7 @@ pub(super) fn writes(
     skipped: &BTreeSet<Controller>,
 ) -> Result<Vec<LimitWrite>, CgroupError> {
     let mut writes = Vec::new();
-    for Setting {
-        controller,
-        what,
-        v1,
-        v2,
-    } in Settings::of(resources)?.0
-    {
+    for Setting { controller, what, v1, v2 } in Settings::of(resources)?.0 {
         if skipped.contains(&controller) {
             continue;
         }
@@ -76,11 +67,7 @@ pub(super) fn writes(
             Version::V2 => v2,
         };
         let files = files.ok_or(CgroupError::Unsupported { what, version })?;
-        writes.extend(files.into_iter().map(|(file, value)| LimitWrite {
-            controller,
-            file,
-            value,
-        }));
+        writes.extend(files.into_iter().map(|(file, value)| LimitWrite { controller, file, value }));
     }
     Ok(writes)
 }
@@ -90,11 +77,7 @@ fn file(name: &str, value: impl ToString) -> Files {
 }
 
 fn or_word(bytes: i64, unlimited: &str) -> String {
-    if bytes < 0 {
-        unlimited.into()
-    } else {
-        bytes.to_string()
-    }
+    if bytes < 0 { unlimited.into() } else { bytes.to_string() }
 }
 
 /// The v2 weight of v1 shares: 2, 1024 and 262144 become 1, 100 and 10000, in between a quadratic curve in
@@ -128,18 +111,9 @@ impl Settings {
         if let Some(pids) = resources.pids() {
             // youki#3634: 0 was read as "no process" by some and as "no limit" by others.
             if pids.limit() == 0 {
-                return Err(invalid(
-                    "pids.limit",
-                    0,
-                    "is ambiguous; give at least 1, or -1 for no limit",
-                ));
+                return Err(invalid("pids.limit", 0, "is ambiguous; give at least 1, or -1 for no limit"));
             }
-            settings.same(
-                Controller::Pids,
-                "pids.limit",
-                "pids.max",
-                or_word(pids.limit(), "max"),
-            );
+            settings.same(Controller::Pids, "pids.limit", "pids.max", or_word(pids.limit(), "max"));
         }
         if let Some(io) = resources.block_io() {
             settings.io(io);
@@ -147,11 +121,7 @@ impl Settings {
         for limit in resources.hugepage_limits().iter().flatten() {
             let (size, bytes) = (limit.page_size(), limit.limit());
             if size.is_empty() || !size.bytes().all(|b| b.is_ascii_alphanumeric()) {
-                return Err(invalid(
-                    "hugepageLimits.pageSize",
-                    size,
-                    "is not a page size such as 2MB",
-                ));
+                return Err(invalid("hugepageLimits.pageSize", size, "is not a page size such as 2MB"));
             }
             let v1 = file(&format!("hugetlb.{size}.limit_in_bytes"), bytes);
             let v2 = file(&format!("hugetlb.{size}.max"), bytes);
@@ -161,17 +131,11 @@ impl Settings {
         unified.sort();
         for (key, value) in unified {
             // `cgroup.*` files move, kill and freeze processes; the rest belongs to a controller.
-            let controller = key
-                .split_once('.')
-                .and_then(|(prefix, _)| Controller::from_name(prefix));
+            let controller = key.split_once('.').and_then(|(prefix, _)| Controller::from_name(prefix));
             match controller.filter(|_| !key.contains('/')) {
                 Some(controller) => settings.add(controller, key, None, Some(file(key, value))),
                 None => {
-                    return Err(invalid(
-                        "unified",
-                        key,
-                        "is not a file of a controller that Airlock knows",
-                    ));
+                    return Err(invalid("unified", key, "is not a file of a controller that Airlock knows"));
                 }
             }
         }
@@ -185,12 +149,7 @@ impl Settings {
     }
 
     fn add(&mut self, controller: Controller, what: &str, v1: Option<Files>, v2: Option<Files>) {
-        self.0.push(Setting {
-            controller,
-            what: what.into(),
-            v1,
-            v2,
-        });
+        self.0.push(Setting { controller, what: what.into(), v1, v2 });
     }
 
     /// A setting whose file and value both versions share.
@@ -207,11 +166,7 @@ impl Settings {
         use Controller::Memory;
         let limit = memory.limit();
         if limit == Some(0) {
-            return Err(invalid(
-                "memory.limit",
-                0,
-                "would let nothing run; give a size, or -1 for no limit",
-            ));
+            return Err(invalid("memory.limit", 0, "would let nothing run; give a size, or -1 for no limit"));
         }
         if let Some(bytes) = limit {
             let v1 = file("memory.limit_in_bytes", or_word(bytes, "-1"));
@@ -229,12 +184,7 @@ impl Settings {
                 }
             };
             let v1 = file("memory.memsw.limit_in_bytes", or_word(swap, "-1"));
-            self.add(
-                Memory,
-                "memory.swap",
-                Some(v1),
-                Some(file("memory.swap.max", alone)),
-            );
+            self.add(Memory, "memory.swap", Some(v1), Some(file("memory.swap.max", alone)));
         }
         if let Some(bytes) = memory.reservation() {
             let v1 = file("memory.soft_limit_in_bytes", or_word(bytes, "-1"));
@@ -248,12 +198,7 @@ impl Settings {
             self.v1_only(Memory, "memory.disableOOMKiller", "memory.oom_control", 1);
         }
         if let Some(bytes) = memory.kernel_tcp() {
-            self.v1_only(
-                Memory,
-                "memory.kernelTCP",
-                "memory.kmem.tcp.limit_in_bytes",
-                bytes,
-            );
+            self.v1_only(Memory, "memory.kernelTCP", "memory.kmem.tcp.limit_in_bytes", bytes);
         }
         Ok(())
     }
@@ -273,10 +218,7 @@ impl Settings {
                 v1.extend(file("cpu.cfs_quota_us", or_word(quota, "-1")));
             }
             let quota = or_word(cpu.quota().unwrap_or(-1), "max");
-            let v2 = file(
-                "cpu.max",
-                format!("{quota} {}", cpu.period().unwrap_or(DEFAULT_PERIOD)),
-            );
+            let v2 = file("cpu.max", format!("{quota} {}", cpu.period().unwrap_or(DEFAULT_PERIOD)));
             self.add(Cpu, "cpu.quota", Some(v1), Some(v2));
         }
         if let Some(burst) = cpu.burst() {
@@ -293,12 +235,7 @@ impl Settings {
         // 0 means "not set" in documents of older engines.
         if let Some(shares) = cpu.shares().filter(|&shares| shares != 0) {
             let weight = weight_of(shares);
-            self.add(
-                Cpu,
-                "cpu.shares",
-                Some(file("cpu.shares", shares)),
-                Some(file("cpu.weight", weight)),
-            );
+            self.add(Cpu, "cpu.shares", Some(file("cpu.shares", shares)), Some(file("cpu.weight", weight)));
         }
         if let Some(period) = cpu.realtime_period() {
             self.v1_only(Cpu, "cpu.realtimePeriod", "cpu.rt_period_us", period);
@@ -324,11 +261,7 @@ impl Settings {
         if io.leaf_weight().is_some_and(|weight| weight != 0) {
             self.add(Io, "blockIO.leafWeight", None, None);
         }
-        if io
-            .weight_device()
-            .as_ref()
-            .is_some_and(|devices| !devices.is_empty())
-        {
+        if io.weight_device().as_ref().is_some_and(|devices| !devices.is_empty()) {
             self.add(Io, "blockIO.weightDevice", None, None);
         }
         let throttles = [
@@ -349,11 +282,7 @@ impl Settings {
 }
 
 fn invalid(what: &'static str, value: impl ToString, reason: &'static str) -> CgroupError {
-    CgroupError::InvalidLimit {
-        what,
-        value: value.to_string(),
-        reason,
-    }
+    CgroupError::InvalidLimit { what, value: value.to_string(), reason }
 }
 
 #[cfg(test)]
@@ -367,61 +296,40 @@ mod tests {
 
     fn write(resources: &LinuxResources, version: Version) -> Result<Vec<(String, String)>, CgroupError> {
         let writes = writes(resources, |_| Some(version), &BTreeSet::new())?;
-        Ok(writes
-            .into_iter()
-            .map(|write| (write.file, write.value))
-            .collect())
+        Ok(writes.into_iter().map(|write| (write.file, write.value)).collect())
     }
 
     fn check(resources: &LinuxResources, v1: &[(&str, &str)], v2: &[(&str, &str)]) {
         for (version, expected) in [(Version::V1, v1), (Version::V2, v2)] {
             let found = write(resources, version).unwrap();
-            let found: Vec<_> = found
-                .iter()
-                .map(|(file, value)| (file.as_str(), value.as_str()))
-                .collect();
+            let found: Vec<_> = found.iter().map(|(file, value)| (file.as_str(), value.as_str())).collect();
             assert_eq!(found, expected, "{version}");
         }
     }
 
     fn memory(memory: LinuxMemoryBuilder) -> LinuxResources {
-        LinuxResourcesBuilder::default()
-            .memory(memory.build().unwrap())
-            .build()
-            .unwrap()
+        LinuxResourcesBuilder::default().memory(memory.build().unwrap()).build().unwrap()
     }
 
     fn cpu(cpu: LinuxCpuBuilder) -> LinuxResources {
-        LinuxResourcesBuilder::default()
-            .cpu(cpu.build().unwrap())
-            .build()
-            .unwrap()
+        LinuxResourcesBuilder::default().cpu(cpu.build().unwrap()).build().unwrap()
     }
 
     #[test]
     fn swap_counts_memory_on_v1_and_not_on_v2() {
         check(
             &memory(LinuxMemoryBuilder::default().limit(1000).swap(1500)),
-            &[
-                ("memory.limit_in_bytes", "1000"),
-                ("memory.memsw.limit_in_bytes", "1500"),
-            ],
+            &[("memory.limit_in_bytes", "1000"), ("memory.memsw.limit_in_bytes", "1500")],
             &[("memory.max", "1000"), ("memory.swap.max", "500")],
         );
         check(
             &memory(LinuxMemoryBuilder::default().limit(1000).swap(1000)),
-            &[
-                ("memory.limit_in_bytes", "1000"),
-                ("memory.memsw.limit_in_bytes", "1000"),
-            ],
+            &[("memory.limit_in_bytes", "1000"), ("memory.memsw.limit_in_bytes", "1000")],
             &[("memory.max", "1000"), ("memory.swap.max", "0")],
         );
         check(
             &memory(LinuxMemoryBuilder::default().limit(-1).swap(-1)),
-            &[
-                ("memory.limit_in_bytes", "-1"),
-                ("memory.memsw.limit_in_bytes", "-1"),
-            ],
+            &[("memory.limit_in_bytes", "-1"), ("memory.memsw.limit_in_bytes", "-1")],
             &[("memory.max", "max"), ("memory.swap.max", "max")],
         );
         for wrong in [
@@ -430,10 +338,7 @@ mod tests {
             LinuxMemoryBuilder::default().limit(-1).swap(1000),
             LinuxMemoryBuilder::default().limit(0),
         ] {
-            assert!(matches!(
-                write(&memory(wrong), Version::V1),
-                Err(CgroupError::InvalidLimit { .. })
-            ));
+            assert!(matches!(write(&memory(wrong), Version::V1), Err(CgroupError::InvalidLimit { .. })));
         }
     }
 
@@ -450,22 +355,14 @@ mod tests {
             &[("cpu.max", "max 100000")],
         );
         let zero = cpu(LinuxCpuBuilder::default().quota(0));
-        assert!(matches!(
-            write(&zero, Version::V2),
-            Err(CgroupError::InvalidLimit { .. })
-        ));
+        assert!(matches!(write(&zero, Version::V2), Err(CgroupError::InvalidLimit { .. })));
     }
 
     #[test]
     fn shares_span_the_range_of_weights() {
-        for (shares, weight) in [
-            (1_u64, "1"),
-            (2, "1"),
-            (512, "59"),
-            (1024, "100"),
-            (262_144, "10000"),
-            (1_000_000, "10000"),
-        ] {
+        for (shares, weight) in
+            [(1_u64, "1"), (2, "1"), (512, "59"), (1024, "100"), (262_144, "10000"), (1_000_000, "10000")]
+        {
             let found = write(&cpu(LinuxCpuBuilder::default().shares(shares)), Version::V2).unwrap();
             assert_eq!(found, [("cpu.weight".to_owned(), weight.to_owned())]);
         }
@@ -481,53 +378,29 @@ mod tests {
                 .build()
                 .unwrap()
         };
-        assert!(matches!(
-            write(&pids(0), Version::V1),
-            Err(CgroupError::InvalidLimit { .. })
-        ));
+        assert!(matches!(write(&pids(0), Version::V1), Err(CgroupError::InvalidLimit { .. })));
         check(&pids(1), &[("pids.max", "1")], &[("pids.max", "1")]);
         check(&pids(-1), &[("pids.max", "max")], &[("pids.max", "max")]);
     }
 
     #[test]
     fn io_throttles_and_huge_pages() {
-        let device = LinuxThrottleDeviceBuilder::default()
-            .major(8)
-            .minor(0)
-            .rate(1_000_000_u64)
-            .build()
-            .unwrap();
-        let io = LinuxBlockIoBuilder::default()
-            .throttle_write_bps_device([device])
-            .build()
-            .unwrap();
+        let device =
+            LinuxThrottleDeviceBuilder::default().major(8).minor(0).rate(1_000_000_u64).build().unwrap();
+        let io = LinuxBlockIoBuilder::default().throttle_write_bps_device([device]).build().unwrap();
         check(
             &LinuxResourcesBuilder::default().block_io(io).build().unwrap(),
             &[("blkio.throttle.write_bps_device", "8:0 1000000")],
             &[("io.max", "8:0 wbps=1000000")],
         );
-        let huge = LinuxHugepageLimitBuilder::default()
-            .page_size("2MB")
-            .limit(4096_i64)
-            .build()
-            .unwrap();
+        let huge = LinuxHugepageLimitBuilder::default().page_size("2MB").limit(4096_i64).build().unwrap();
         check(
-            &LinuxResourcesBuilder::default()
-                .hugepage_limits([huge])
-                .build()
-                .unwrap(),
+            &LinuxResourcesBuilder::default().hugepage_limits([huge]).build().unwrap(),
             &[("hugetlb.2MB.limit_in_bytes", "4096")],
             &[("hugetlb.2MB.max", "4096")],
         );
-        let escape = LinuxHugepageLimitBuilder::default()
-            .page_size("../x")
-            .limit(1_i64)
-            .build()
-            .unwrap();
-        let escape = LinuxResourcesBuilder::default()
-            .hugepage_limits([escape])
-            .build()
-            .unwrap();
+        let escape = LinuxHugepageLimitBuilder::default().page_size("../x").limit(1_i64).build().unwrap();
+        let escape = LinuxResourcesBuilder::default().hugepage_limits([escape]).build().unwrap();
         assert!(write(&escape, Version::V2).is_err());
     }
 
@@ -536,10 +409,7 @@ mod tests {
         let swappiness = memory(LinuxMemoryBuilder::default().swappiness(10_u64));
         assert!(write(&swappiness, Version::V1).is_ok());
         let error = write(&swappiness, Version::V2).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "memory.swappiness cannot be set through cgroup v2"
-        );
+        assert_eq!(error.to_string(), "memory.swappiness cannot be set through cgroup v2");
         let unified = |key: &str| {
             let map = std::collections::HashMap::from([(key.to_owned(), "1".to_owned())]);
             LinuxResourcesBuilder::default().unified(map).build().unwrap()
@@ -549,10 +419,7 @@ mod tests {
         assert!(matches!(v1, Err(CgroupError::Unsupported { .. })));
         for key in ["cgroup.procs", "memory/../x.y", "memory", "misc.max"] {
             assert!(
-                matches!(
-                    write(&unified(key), Version::V2),
-                    Err(CgroupError::InvalidLimit { .. })
-                ),
+                matches!(write(&unified(key), Version::V2), Err(CgroupError::InvalidLimit { .. })),
                 "{key}"
             );
         }
@@ -561,15 +428,10 @@ mod tests {
     #[test]
     fn lowered_controllers_are_left_out_and_absent_ones_are_errors() {
         let resources = memory(LinuxMemoryBuilder::default().limit(1000));
-        assert_eq!(
-            writes(&resources, |_| None, &BTreeSet::from([Controller::Memory])).unwrap(),
-            []
-        );
+        assert_eq!(writes(&resources, |_| None, &BTreeSet::from([Controller::Memory])).unwrap(), []);
         assert!(matches!(
             writes(&resources, |_| None, &BTreeSet::new()),
-            Err(CgroupError::NoController {
-                controller: Controller::Memory
-            })
+            Err(CgroupError::NoController { controller: Controller::Memory })
         ));
     }
 }

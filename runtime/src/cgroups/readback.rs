@@ -22,12 +22,7 @@ pub struct LimitReading {
 impl LimitReading {
     pub(super) fn new(path: PathBuf, write: &LimitWrite, found: &str) -> Self {
         let found = found.trim();
-        Self {
-            path,
-            wanted: write.value.clone(),
-            found: found.into(),
-            holds: holds(write, found),
-        }
+        Self { path, wanted: write.value.clone(), found: found.into(), holds: holds(write, found) }
     }
 }
 
@@ -60,9 +55,7 @@ fn holds(write: &LimitWrite, found: &str) -> bool {
             found.lines().any(|line| {
                 let mut fields = line.split_ascii_whitespace();
                 fields.next() == device
-                    && wanted
-                        .clone()
-                        .all(|word| fields.clone().any(|field| field == word))
+                    && wanted.clone().all(|word| fields.clone().any(|field| field == word))
             })
         }
         _ => false,
@@ -88,11 +81,7 @@ mod tests {
     #[test]
     fn a_reading_holds_if_only_its_form_differs() {
         let holds = |controller, value: &str, found: &str| {
-            let write = LimitWrite {
-                controller,
-                file: "x".into(),
-                value: value.into(),
-            };
+            let write = LimitWrite { controller, file: "x".into(), value: value.into() };
             LimitReading::new("/x".into(), &write, found).holds
         };
         use Controller::{Cpu, CpuSet, Io, Memory};
@@ -103,11 +92,7 @@ mod tests {
         assert!(!holds(Memory, "-1", "4096"));
         assert!(holds(CpuSet, "0,1,2", "0-2"));
         assert!(!holds(CpuSet, "0,1", "0-2"));
-        assert!(holds(
-            Io,
-            "8:0 wbps=5",
-            "8:16 rbps=1\n8:0 rbps=max wbps=5 riops=max wiops=max"
-        ));
+        assert!(holds(Io, "8:0 wbps=5", "8:16 rbps=1\n8:0 rbps=max wbps=5 riops=max wiops=max"));
         assert!(!holds(Io, "8:0 wbps=5", "8:0 rbps=max wbps=50"));
         assert!(!holds(Cpu, "5000", "max"));
     }

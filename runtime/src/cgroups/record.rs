@@ -66,10 +66,7 @@ impl Cgroup {
                 made: tree.made,
             })
             .collect();
-        CgroupRecord {
-            name: self.name.clone(),
-            trees,
-        }
+        CgroupRecord { name: self.name.clone(), trees }
     }
 
     /// Opens the directories of a record that still exist.
@@ -100,40 +97,24 @@ impl Cgroup {
 
 impl TreeRecord {
     fn check(&self, name: &str, facts: &CgroupFacts) -> Result<(), CgroupError> {
-        let fail = |reason| {
-            Err(CgroupError::Record {
-                path: self.path.clone(),
-                reason,
-            })
-        };
+        let fail = |reason| Err(CgroupError::Record { path: self.path.clone(), reason });
         if let Err(reason) = check_name(name.as_bytes()) {
             return fail(reason);
         }
-        if !facts
-            .mounts()
-            .any(|(mount, version)| mount == self.mount && version == self.version)
-        {
+        if !facts.mounts().any(|(mount, version)| mount == self.mount && version == self.version) {
             return fail("is not below a mounted hierarchy");
         }
         let Ok(below) = self.path.strip_prefix(&self.mount) else {
             return fail("is not below its mount");
         };
         let depth = below.components().count();
-        if below
-            .components()
-            .any(|component| !matches!(component, Component::Normal(_)))
-            || depth == 0
-        {
+        if below.components().any(|component| !matches!(component, Component::Normal(_))) || depth == 0 {
             return fail("is not a plain path below its mount");
         }
         if self.path.file_name() != Some(name.as_ref()) {
             return fail("does not end in the sandbox's name");
         }
-        if self.made >= depth {
-            fail("claims to have made its mount")
-        } else {
-            Ok(())
-        }
+        if self.made >= depth { fail("claims to have made its mount") } else { Ok(()) }
     }
 }
 
@@ -152,11 +133,7 @@ mod tests {
             root_controllers: vec![],
             writable: false,
         };
-        CgroupFacts {
-            layout: Layout::V2,
-            v1: vec![],
-            v2: Some(tree),
-        }
+        CgroupFacts { layout: Layout::V2, v1: vec![], v2: Some(tree) }
     }
 
     fn entry(mount: &str, path: &str, made: usize) -> TreeRecord {
@@ -183,27 +160,15 @@ mod tests {
             ("", entry("/cg", "/cg/box", 0)),
         ] {
             let result = entry.check(name, &facts());
-            assert!(
-                matches!(result, Err(CgroupError::Record { .. })),
-                "{name:?} {entry:?}"
-            );
+            assert!(matches!(result, Err(CgroupError::Record { .. })), "{name:?} {entry:?}");
         }
-        let v1 = TreeRecord {
-            version: Version::V1,
-            ..entry("/cg", "/cg/box", 0)
-        };
-        assert!(
-            v1.check("box", &facts()).is_err(),
-            "the version must be that of the mount"
-        );
+        let v1 = TreeRecord { version: Version::V1, ..entry("/cg", "/cg/box", 0) };
+        assert!(v1.check("box", &facts()).is_err(), "the version must be that of the mount");
     }
 
     #[test]
     fn a_directory_that_is_gone_is_not_an_error() {
-        let record = CgroupRecord {
-            name: "box".into(),
-            trees: vec![entry("/cg", "/cg/box", 0)],
-        };
+        let record = CgroupRecord { name: "box".into(), trees: vec![entry("/cg", "/cg/box", 0)] };
         assert!(!Path::new("/cg").exists());
         assert_eq!(Cgroup::open(&record, &facts()).unwrap().paths().count(), 0);
     }

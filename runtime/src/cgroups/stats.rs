@@ -57,11 +57,7 @@ impl Cgroup {
                         stats.cpu_system_ns = number(tree, "cpuacct.usage_sys")?;
                     }
                     (Controller::Io, _) => {
-                        let file = if v2 {
-                            "io.stat"
-                        } else {
-                            "blkio.throttle.io_service_bytes_recursive"
-                        };
+                        let file = if v2 { "io.stat" } else { "blkio.throttle.io_service_bytes_recursive" };
                         let (read, written) = io_bytes(&optional(tree, file)?.unwrap_or_default());
                         (stats.io_read_bytes, stats.io_written_bytes) = (Some(read), Some(written));
                     }
@@ -98,8 +94,7 @@ fn keyed<const N: usize>(tree: &Tree, file: &str, keys: [&str; N]) -> Result<[Op
 
 /// The number after `key` in a flat keyed file.
 fn value_of(text: &str, key: &str) -> Option<u64> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 /// Bytes read and written over all devices, from `8:0 Read 4096` (v1) or `8:0 rbytes=4096 wbytes=0 …` (v2).
@@ -129,10 +124,7 @@ mod tests {
     fn io_is_summed_over_devices_in_both_forms() {
         let v1 = "8:0 Read 4096\n8:0 Write 10\n8:0 Sync 1\n8:0 Total 4106\n8:16 Read 4\nTotal 4110\n";
         assert_eq!(io_bytes(v1), (4100, 10));
-        assert_eq!(
-            io_bytes("8:0 rbytes=1 wbytes=2 rios=9\n8:16 rbytes=3 wbytes=4\n"),
-            (4, 6)
-        );
+        assert_eq!(io_bytes("8:0 rbytes=1 wbytes=2 rios=9\n8:16 rbytes=3 wbytes=4\n"), (4, 6));
         assert_eq!(io_bytes("8:0\nRead\nx rbytes= Write -1\n"), (0, 0));
     }
 

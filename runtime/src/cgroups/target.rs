@@ -21,10 +21,7 @@ impl CgroupPath {
     /// characters (crun 1.28 and 1.29 fixed escapes through such paths).
     pub fn new(path: impl AsRef<Path>) -> Result<Self, CgroupError> {
         let path = path.as_ref();
-        let invalid = |reason| CgroupError::InvalidPath {
-            path: path.into(),
-            reason,
-        };
+        let invalid = |reason| CgroupError::InvalidPath { path: path.into(), reason };
         let text = path.as_os_str().as_bytes();
         let Some(relative) = text.strip_prefix(b"/") else {
             return Err(invalid("must be absolute"));
@@ -39,11 +36,7 @@ impl CgroupPath {
     }
 
     fn components(&self) -> Vec<OsString> {
-        self.0
-            .components()
-            .filter(|c| *c != Component::RootDir)
-            .map(|c| c.as_os_str().into())
-            .collect()
+        self.0.components().filter(|c| *c != Component::RootDir).map(|c| c.as_os_str().into()).collect()
     }
 }
 
@@ -80,10 +73,7 @@ impl Needs {
     pub fn new(resources: &LinuxResources, best_effort: &BTreeSet<BestEffort>) -> Result<Self, CgroupError> {
         Ok(Self {
             limits: limits::controllers(resources)?,
-            devices: resources
-                .devices()
-                .as_ref()
-                .is_some_and(|rules| !rules.is_empty()),
+            devices: resources.devices().as_ref().is_some_and(|rules| !rules.is_empty()),
             statistics: true,
             control: true,
             best_effort: best_effort.clone(),
@@ -146,16 +136,9 @@ impl CgroupTarget {
         name: &str,
         needs: &Needs,
     ) -> Result<Self, CgroupError> {
-        check_name(name.as_bytes()).map_err(|reason| CgroupError::InvalidPath {
-            path: name.into(),
-            reason,
-        })?;
-        let mut plan = Placement {
-            facts,
-            parent,
-            name: name.as_ref(),
-            trees: Vec::new(),
-        };
+        check_name(name.as_bytes())
+            .map_err(|reason| CgroupError::InvalidPath { path: name.into(), reason })?;
+        let mut plan = Placement { facts, parent, name: name.as_ref(), trees: Vec::new() };
         let mut target = Self {
             name: name.into(),
             trees: Vec::new(),
@@ -210,34 +193,20 @@ impl Placement<'_> {
     /// The tree that has a controller, entered into the target.
     fn place(&mut self, controller: Controller) -> Result<&mut TreeTarget, CgroupError> {
         let facts = self.facts;
-        if let Some(tree) = facts
-            .v1
-            .iter()
-            .find(|tree| tree.controllers.contains(&controller))
-        {
+        if let Some(tree) = facts.v1.iter().find(|tree| tree.controllers.contains(&controller)) {
             return self.enter(Version::V1, &tree.mount, tree.own.as_deref(), tree.writable);
         }
         let offered = facts.v2.as_ref().is_some_and(|tree| {
-            let own = if self.parent.is_some() {
-                &tree.root_controllers
-            } else {
-                &tree.controllers
-            };
+            let own = if self.parent.is_some() { &tree.root_controllers } else { &tree.controllers };
             own.contains(&controller)
         });
-        if offered {
-            self.enter_v2()
-        } else {
-            Err(CgroupError::NoController { controller })
-        }
+        if offered { self.enter_v2() } else { Err(CgroupError::NoController { controller }) }
     }
 
     fn enter_v2(&mut self) -> Result<&mut TreeTarget, CgroupError> {
         match &self.facts.v2 {
             Some(tree) => self.enter(Version::V2, &tree.mount, tree.own.as_deref(), tree.writable),
-            None => Err(CgroupError::NoController {
-                controller: Controller::Freezer,
-            }),
+            None => Err(CgroupError::NoController { controller: Controller::Freezer }),
         }
     }
 
@@ -250,24 +219,14 @@ impl Placement<'_> {
 
     /// Where both interfaces exist both must allow an access, and either alone could be undone by its owner.
     fn place_device_filter(&mut self) -> Result<(), CgroupError> {
-        let v1 = self
-            .facts
-            .v1
-            .iter()
-            .any(|tree| tree.controllers.contains(&Controller::Devices));
+        let v1 = self.facts.v1.iter().any(|tree| tree.controllers.contains(&Controller::Devices));
         if v1 {
-            self.place(Controller::Devices)?
-                .required
-                .insert(Controller::Devices);
+            self.place(Controller::Devices)?.required.insert(Controller::Devices);
         }
         if self.facts.v2.is_some() {
             self.enter_v2()?;
         }
-        if v1 || self.facts.v2.is_some() {
-            Ok(())
-        } else {
-            Err(CgroupError::NoDeviceFilter)
-        }
+        if v1 || self.facts.v2.is_some() { Ok(()) } else { Err(CgroupError::NoDeviceFilter) }
     }
 
     fn enter(
@@ -336,11 +295,7 @@ mod tests {
         let trees = [Cpu, CpuAcct, CpuSet, Devices, Freezer, Io, Pids].map(|c| v1(c, "/"));
         let mut trees = trees.to_vec();
         trees.push(v1(Memory, "/deep/er"));
-        CgroupFacts {
-            layout: Layout::Hybrid,
-            v1: trees,
-            v2: Some(v2(&[HugeTlb])),
-        }
+        CgroupFacts { layout: Layout::Hybrid, v1: trees, v2: Some(v2(&[HugeTlb])) }
     }
 
     fn needs() -> Needs {
@@ -354,11 +309,7 @@ mod tests {
     }
 
     fn paths(target: &CgroupTarget) -> Vec<String> {
-        let mut paths: Vec<_> = target
-            .trees
-            .iter()
-            .map(|tree| tree.path().display().to_string())
-            .collect();
+        let mut paths: Vec<_> = target.trees.iter().map(|tree| tree.path().display().to_string()).collect();
         paths.sort();
         paths
     }
@@ -379,10 +330,7 @@ mod tests {
         let target = CgroupTarget::new(&hybrid(), None, "box", &needs).unwrap();
         assert!(paths(&target).contains(&"/cg/unified/scope/box".into()));
         assert!(paths(&target).contains(&"/cg/devices/box".into()));
-        assert!(
-            !paths(&target).iter().any(|path| path.contains("freezer")),
-            "v2 freezes"
-        );
+        assert!(!paths(&target).iter().any(|path| path.contains("freezer")), "v2 freezes");
         assert_eq!(target.trees.last().unwrap().version, Version::V2);
     }
 
@@ -391,31 +339,17 @@ mod tests {
         let parent = CgroupPath::new("/tests/a").unwrap();
         let target = CgroupTarget::new(&hybrid(), Some(&parent), "box", &needs()).unwrap();
         assert!(paths(&target).contains(&"/cg/memory/tests/a/box".into()));
-        assert!(
-            target
-                .trees
-                .iter()
-                .all(|tree| tree.base == tree.mount && tree.parents == ["tests", "a"])
-        );
+        assert!(target.trees.iter().all(|tree| tree.base == tree.mount && tree.parents == ["tests", "a"]));
     }
 
     #[test]
     fn pure_v1_freezes_and_counts_cpu_time_by_its_own_trees() {
         let mut facts = hybrid();
         facts.v2 = None;
-        let needs = Needs {
-            statistics: true,
-            control: true,
-            ..Needs::default()
-        };
+        let needs = Needs { statistics: true, control: true, ..Needs::default() };
         let target = CgroupTarget::new(&facts, None, "box", &needs).unwrap();
-        let trees = [
-            "/cg/cpuacct/box",
-            "/cg/freezer/box",
-            "/cg/io/box",
-            "/cg/memory/deep/er/box",
-            "/cg/pids/box",
-        ];
+        let trees =
+            ["/cg/cpuacct/box", "/cg/freezer/box", "/cg/io/box", "/cg/memory/deep/er/box", "/cg/pids/box"];
         assert_eq!(paths(&target), trees);
     }
 
@@ -439,12 +373,7 @@ mod tests {
         facts.v1.retain(|tree| tree.controllers != [Controller::Pids]);
         let mut needs = needs();
         let error = CgroupTarget::new(&facts, None, "box", &needs).unwrap_err();
-        assert!(matches!(
-            error,
-            CgroupError::NoController {
-                controller: Controller::Pids
-            }
-        ));
+        assert!(matches!(error, CgroupError::NoController { controller: Controller::Pids }));
         needs.best_effort.insert(BestEffort::Limits);
         let target = CgroupTarget::new(&facts, None, "box", &needs).unwrap();
         assert_eq!(target.lowered.len(), 1);
@@ -458,58 +387,30 @@ mod tests {
         facts.v1.iter_mut().for_each(|tree| tree.writable = false);
         facts.v2.as_mut().unwrap().writable = false;
         let mut needs = needs();
-        let error = CgroupTarget::new(&facts, None, "box", &needs)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("no delegated cgroup: ") && error.contains("Delegate=yes"),
-            "{error}"
-        );
+        let error = CgroupTarget::new(&facts, None, "box", &needs).unwrap_err().to_string();
+        assert!(error.starts_with("no delegated cgroup: ") && error.contains("Delegate=yes"), "{error}");
         needs.devices = true;
         needs.best_effort = BTreeSet::from([BestEffort::Limits, BestEffort::Devices]);
         let target = CgroupTarget::new(&facts, None, "box", &needs).unwrap();
         assert!(target.trees.is_empty());
         assert_eq!(target.lowered.len(), 4);
-        let nothing = Needs {
-            statistics: true,
-            control: true,
-            ..Needs::default()
-        };
-        assert!(
-            CgroupTarget::new(&facts, None, "box", &nothing)
-                .unwrap()
-                .trees
-                .is_empty()
-        );
+        let nothing = Needs { statistics: true, control: true, ..Needs::default() };
+        assert!(CgroupTarget::new(&facts, None, "box", &nothing).unwrap().trees.is_empty());
     }
 
     #[test]
     fn a_device_filter_without_a_place_is_an_error() {
-        let facts = CgroupFacts {
-            layout: Layout::None,
-            v1: vec![],
-            v2: None,
-        };
-        let needs = Needs {
-            devices: true,
-            ..Needs::default()
-        };
-        assert!(matches!(
-            CgroupTarget::new(&facts, None, "box", &needs),
-            Err(CgroupError::NoDeviceFilter)
-        ));
+        let facts = CgroupFacts { layout: Layout::None, v1: vec![], v2: None };
+        let needs = Needs { devices: true, ..Needs::default() };
+        assert!(matches!(CgroupTarget::new(&facts, None, "box", &needs), Err(CgroupError::NoDeviceFilter)));
     }
 
     /// crun 1.28 and 1.29: a delegate path with `..` left the sub-cgroup.
     #[test]
     fn paths_that_could_leave_are_refused() {
-        for path in [
-            "", "/", "a", "//", "/a//b", "/a/", "/a/../b", "/..", "/.", "/a/./b", "/a\nb", "/\u{7f}",
-        ] {
-            assert!(
-                matches!(CgroupPath::new(path), Err(CgroupError::InvalidPath { .. })),
-                "{path:?}"
-            );
+        for path in ["", "/", "a", "//", "/a//b", "/a/", "/a/../b", "/..", "/.", "/a/./b", "/a\nb", "/\u{7f}"]
+        {
+            assert!(matches!(CgroupPath::new(path), Err(CgroupError::InvalidPath { .. })), "{path:?}");
         }
         assert!(CgroupPath::new("/a/b..c").is_ok());
         for name in ["", ".", "..", "a/b", "/a", "a\0"] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,15 @@ use super::error::CgroupError;
 use super::facts::{Controller, Version};
 use super::target::TreeTarget;
 use super::v2;
+use crate::sys;
 
 /// `CGROUP_SUPER_MAGIC` of `linux/magic.h`.
 const V1_MAGIC: i64 = 0x0027_e0eb;
 /// `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
 const V2_MAGIC: i64 = 0x6367_7270;
 
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC)
-    .union(OFlags::NOFOLLOW);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 /// A sandbox's directory in one hierarchy.
 #[derive(Debug)]
@@ -115,10 +114,7 @@ impl Tree {
             }
             parent = dir;
         }
-        Err(CgroupError::InvalidPath {
-            path: target.path(),
-            reason: "has no name",
-        })
+        Err(CgroupError::InvalidPath { path: target.path(), reason: "has no name" })
     }
 
     /// Opens a recorded directory; absent if it is gone.
@@ -130,10 +126,7 @@ impl Tree {
         made: usize,
     ) -> Result<Option<Self>, CgroupError> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(CgroupError::InvalidPath {
-                path: path.into(),
-                reason: "has no name",
-            });
+            return Err(CgroupError::InvalidPath { path: path.into(), reason: "has no name" });
         };
         let parent = match open_directory(above, version) {
             Err(error) if error.means_gone() => return Ok(None),
@@ -174,13 +167,8 @@ impl Tree {
 
     /// A file of this directory for another process to write to: the opener's rights count, not the writer's.
     pub(super) fn open_for_writing(&self, file: &str) -> Result<OwnedFd, CgroupError> {
-        openat(
-            &self.dir,
-            file,
-            OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-            Mode::empty(),
-        )
-        .map_err(|errno| CgroupError::io("open", self.path.join(file), errno))
+        openat(&self.dir, file, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+            .map_err(|errno| CgroupError::io("open", self.path.join(file), errno))
     }
 
     /// The processes in this directory and all below it.
@@ -193,11 +181,7 @@ impl Tree {
                 text => text?,
             };
             // 0 stands for a process outside the reader's PID namespace.
-            pids.extend(
-                text.lines()
-                    .filter_map(|line| line.parse::<u32>().ok())
-                    .filter(|&pid| pid != 0),
-            );
+            pids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|&pid| pid != 0));
             Ok(())
         })?;
         pids.sort_unstable();
@@ -285,14 +269,9 @@ impl Tree {
 /// Opens a directory of a cgroup file system without following any link.
 fn open_directory(path: &Path, version: Version) -> Result<OwnedFd, CgroupError> {
     let fail = |errno| CgroupError::io("open cgroup", path, errno);
-    let dir = openat2(
-        CWD,
-        path,
-        DIRECTORY,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-    )
-    .map_err(fail)?;
+    let dir =
+        openat2(CWD, path, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
+            .map_err(fail)?;
     let magic = match version {
         Version::V1 => V1_MAGIC,
         Version::V2 => V2_MAGIC,
@@ -318,17 +297,8 @@ fn inherit_cpuset(parent: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &Path) -> R
 }
 
 pub(super) fn read_file(dir: BorrowedFd<'_>, path: &Path, file: &str) -> Result<String, CgroupError> {
-    let fail = |source| CgroupError::io("read", path.join(file), source);
-    let fd = openat(
-        dir,
-        file,
-        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-        Mode::empty(),
-    )
-    .map_err(|errno| fail(errno.into()))?;
-    let mut text = String::new();
-    File::from(fd).read_to_string(&mut text).map_err(fail)?;
-    Ok(text)
+    let text = sys::read_small(dir, file).and_then(|text| String::from_utf8(text).map_err(io::Error::other));
+    text.map_err(|source| CgroupError::io("read", path.join(file), source))
 }
 
 /// Control files take their value from a single write.
@@ -339,19 +309,13 @@ pub(super) fn write_file(
     value: &str,
 ) -> Result<(), CgroupError> {
     let fail = |source| CgroupError::io("write", path.join(file), source);
-    let fd = openat(
-        dir,
-        file,
-        OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-        Mode::empty(),
-    )
-    .map_err(|errno| fail(errno.into()))?;
+    let fd = openat(dir, file, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+        .map_err(|errno| fail(errno.into()))?;
     File::from(fd).write_all(value.as_bytes()).map_err(fail)
 }
 
 pub(super) fn clone(fd: &OwnedFd, path: &Path) -> Result<OwnedFd, CgroupError> {
-    fd.try_clone()
-        .map_err(|source| CgroupError::io("duplicate the descriptor of", path, source))
+    fd.try_clone().map_err(|source| CgroupError::io("duplicate the descriptor of", path, source))
 }
 
 /// How deep processes are looked for: each level holds a descriptor.

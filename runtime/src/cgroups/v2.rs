@@ -30,13 +30,8 @@ pub(super) fn enable(
     if target.required.is_empty() && target.wanted.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let set = |file| {
-        Ok::<_, CgroupError>(
-            Controller::list(&read_file(dir, path, file)?)
-                .into_iter()
-                .collect(),
-        )
-    };
+    let set =
+        |file| Ok::<_, CgroupError>(Controller::list(&read_file(dir, path, file)?).into_iter().collect());
     let offered: BTreeSet<Controller> = set("cgroup.controllers")?;
     let enabled: BTreeSet<Controller> = set(SUBTREE)?;
     if let Some(&controller) = target.required.difference(&offered).next() {
@@ -53,23 +48,14 @@ pub(super) fn enable(
             _ => error,
         })?;
     }
-    let wanted: BTreeSet<Controller> = target
-        .wanted
-        .intersection(&offered)
-        .filter(|c| !enabled.contains(c))
-        .copied()
-        .collect();
+    let wanted: BTreeSet<Controller> =
+        target.wanted.intersection(&offered).filter(|c| !enabled.contains(c)).copied().collect();
     if !wanted.is_empty() && (root || pids(dir, path)?.is_empty()) {
         // Statistics are not worth an error.
         let _ = write_file(dir, path, SUBTREE, &request(&wanted));
     }
     let enabled: BTreeSet<Controller> = set(SUBTREE)?;
-    Ok(target
-        .required
-        .union(&target.wanted)
-        .filter(|c| enabled.contains(c))
-        .copied()
-        .collect())
+    Ok(target.required.union(&target.wanted).filter(|c| enabled.contains(c)).copied().collect())
 }
 
 /// The hierarchy's true root, which alone has no type and may hold processes beside controlled children.
@@ -77,10 +63,9 @@ pub(super) fn enable(
 fn is_root(dir: BorrowedFd<'_>, path: &Path) -> Result<bool, CgroupError> {
     match read_file(dir, path, "cgroup.type") {
         Err(error) if error.errno() == Some(libc::ENOENT) => Ok(true),
-        Ok(kind) if kind.trim() != "domain" => Err(CgroupError::Threaded {
-            path: path.into(),
-            kind: kind.trim().into(),
-        }),
+        Ok(kind) if kind.trim() != "domain" => {
+            Err(CgroupError::Threaded { path: path.into(), kind: kind.trim().into() })
+        }
         kind => kind.map(|_| false),
     }
 }
@@ -97,26 +82,15 @@ fn make_room(dir: BorrowedFd<'_>, path: &Path, request: &str, own: bool) -> Resu
     if own && pids == [getpid().as_raw_nonzero().get().unsigned_abs()] {
         return move_self_to_leaf(dir, path);
     }
-    Err(CgroupError::InnerProcesses {
-        path: path.into(),
-        controllers: request.into(),
-        pids,
-    })
+    Err(CgroupError::InnerProcesses { path: path.into(), controllers: request.into(), pids })
 }
 
 fn request(controllers: &BTreeSet<Controller>) -> String {
-    controllers
-        .iter()
-        .map(|c| format!("+{c}"))
-        .collect::<Vec<_>>()
-        .join(" ")
+    controllers.iter().map(|c| format!("+{c}")).collect::<Vec<_>>().join(" ")
 }
 
 fn pids(dir: BorrowedFd<'_>, path: &Path) -> Result<Vec<u32>, CgroupError> {
-    Ok(read_file(dir, path, "cgroup.procs")?
-        .lines()
-        .filter_map(|line| line.parse().ok())
-        .collect())
+    Ok(read_file(dir, path, "cgroup.procs")?.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
 /// Moves this process into `supervisor-<pid>` below its own cgroup. The leaf lives as long as this process

@@ -122,10 +122,7 @@ fn end(pidfd: &OwnedFd) {
     // It may have ended by itself; its status says nothing.
     let _ = pidfd_send_signal(pidfd, Signal::KILL);
     if wait_readable(pidfd, Instant::now() + END) {
-        let _ = waitid(
-            WaitId::PidFd(pidfd.as_fd()),
-            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-        );
+        let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }
 
@@ -144,18 +141,11 @@ fn wait_readable(fd: &impl AsFd, deadline: Instant) -> bool {
 
 /// 0, or an errno; Linux has none above 133.
 fn code(outcome: Outcome) -> u8 {
-    outcome.map_or_else(
-        |errno| u8::try_from(errno.raw_os_error()).unwrap_or(u8::MAX),
-        |()| 0,
-    )
+    outcome.map_or_else(|errno| u8::try_from(errno.raw_os_error()).unwrap_or(u8::MAX), |()| 0)
 }
 
 fn outcome(code: u8) -> Outcome {
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(Errno::from_raw_os_error(code.into()))
-    }
+    if code == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(code.into())) }
 }
 
 #[cfg(test)]

@@ -24,10 +24,7 @@ pub(super) fn checks(root: bool) -> Vec<Check> {
     let facts = match CgroupFacts::read() {
         Ok(facts) => facts,
         Err(error) => {
-            let check = Topic {
-                needed: true,
-                ..LAYOUT
-            };
+            let check = Topic { needed: true, ..LAYOUT };
             return vec![check.lacking(error.to_string(), "mount /proc and /sys/fs/cgroup")];
         }
     };
@@ -57,10 +54,7 @@ fn layout(layout: Layout) -> Check {
         Layout::V1 => LAYOUT.ok("v1"),
         Layout::V2 => LAYOUT.ok("v2"),
         Layout::Hybrid => LAYOUT.ok("hybrid: limits in v1 trees, kill and freeze in the v2 tree"),
-        Layout::None => LAYOUT.lacking(
-            "none mounted",
-            "as root: `mount -t cgroup2 cgroup2 /sys/fs/cgroup`",
-        ),
+        Layout::None => LAYOUT.lacking("none mounted", "as root: `mount -t cgroup2 cgroup2 /sys/fs/cgroup`"),
     }
 }
 
@@ -70,11 +64,7 @@ fn target(
     limit: Option<Controller>,
     devices: bool,
 ) -> Result<CgroupTarget, CgroupError> {
-    let needs = Needs {
-        limits: BTreeSet::from_iter(limit),
-        devices,
-        ..Needs::default()
-    };
+    let needs = Needs { limits: BTreeSet::from_iter(limit), devices, ..Needs::default() };
     CgroupTarget::new(facts, None, "doctor", &needs)
 }
 
@@ -110,18 +100,12 @@ impl Neighbours {
 
     fn in_the_way(&self, tree: &TreeTarget, own: u32) -> Vec<u32> {
         let handed_down = |controller: &Controller| {
-            self.handed_down
-                .split_whitespace()
-                .any(|name| name == controller.name())
+            self.handed_down.split_whitespace().any(|name| name == controller.name())
         };
         if tree.version == Version::V1 || self.root || tree.required.iter().all(handed_down) {
             return Vec::new();
         }
-        self.processes
-            .lines()
-            .filter_map(|line| line.parse().ok())
-            .filter(|pid| *pid != own)
-            .collect()
+        self.processes.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != own).collect()
     }
 }
 
@@ -154,10 +138,7 @@ fn refused(topic: Topic, error: &CgroupError) -> Check {
 
 /// Swap areas in the text of /proc/swaps (proc(5)).
 fn swaps(text: &str) -> usize {
-    text.lines()
-        .skip(1)
-        .filter(|line| !line.trim().is_empty())
-        .count()
+    text.lines().skip(1).filter(|line| !line.trim().is_empty()).count()
 }
 
 fn has_swap_file(tree: &TreeTarget) -> bool {
@@ -184,13 +165,9 @@ fn swap(areas: usize, limit: Option<bool>) -> Check {
 }
 
 fn kill(facts: &CgroupFacts) -> Check {
-    let needs = Needs {
-        control: true,
-        ..Needs::default()
-    };
-    let trees = CgroupTarget::new(facts, None, "doctor", &needs)
-        .map(|target| target.trees)
-        .unwrap_or_default();
+    let needs = Needs { control: true, ..Needs::default() };
+    let trees =
+        CgroupTarget::new(facts, None, "doctor", &needs).map(|target| target.trees).unwrap_or_default();
     match trees.first().map(|tree| tree.version) {
         Some(Version::V2) => KILL.ok("v2: cgroup.kill and cgroup.freeze"),
         Some(Version::V1) => KILL.ok("v1 freezer: freeze, kill each process, thaw"),
@@ -248,11 +225,7 @@ mod tests {
     fn a_cgroup_that_is_not_delegated_comes_with_its_remedy() {
         let check = limit(MEMORY, &facts(&[Controller::Memory], false), Controller::Memory);
         assert_eq!(check.status, Status::Lacking);
-        assert!(
-            check.found.contains("/cg/user.slice is not writable"),
-            "{}",
-            check.found
-        );
+        assert!(check.found.contains("/cg/user.slice is not writable"), "{}", check.found);
         assert!(check.remedy.unwrap().contains("Delegate=yes"));
     }
 
@@ -269,12 +242,7 @@ mod tests {
     /// runc#2298, nsjail#196: EBUSY on subtree_control.
     #[test]
     fn processes_of_others_in_the_own_cgroup_are_named() {
-        let target = target(
-            &facts(&[Controller::Memory], true),
-            Some(Controller::Memory),
-            false,
-        )
-        .unwrap();
+        let target = target(&facts(&[Controller::Memory], true), Some(Controller::Memory), false).unwrap();
         let tree = &target.trees[0];
         let with = |handed_down: &str, root| Neighbours {
             handed_down: handed_down.into(),
@@ -303,16 +271,10 @@ mod tests {
 
     #[test]
     fn a_host_without_cgroups_lacks_what_needs_them() {
-        let facts = CgroupFacts {
-            layout: Layout::None,
-            v1: vec![],
-            v2: None,
-        };
-        for check in [
-            limit(PIDS, &facts, Controller::Pids),
-            device_filter(true, &facts),
-            layout(facts.layout),
-        ] {
+        let facts = CgroupFacts { layout: Layout::None, v1: vec![], v2: None };
+        for check in
+            [limit(PIDS, &facts, Controller::Pids), device_filter(true, &facts), layout(facts.layout)]
+        {
             assert_eq!(check.status, Status::Lacking, "{}", check.id);
             assert!(check.remedy.is_some(), "{}", check.id);
         }

@@ -24,14 +24,8 @@ const POOL_END: u64 = 1 << 31;
 
 pub(super) fn checks(root: bool) -> Vec<Check> {
     let uid = rustix::process::geteuid().as_raw();
-    let base = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
-    let place = if uid == 0 {
-        Some("/run/airlock".into())
-    } else {
-        base.map(|base| base.join("airlock"))
-    };
+    let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let place = if uid == 0 { Some("/run/airlock".into()) } else { base.map(|base| base.join("airlock")) };
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     vec![
         state(uid, place.as_deref()),
@@ -39,13 +33,7 @@ pub(super) fn checks(root: bool) -> Vec<Check> {
             pool(&read("/etc/subuid"), &read("/etc/subgid"))
         } else {
             let helpers = has_helper("newuidmap") && has_helper("newgidmap");
-            subids(
-                helpers,
-                &read("/etc/passwd"),
-                &read("/etc/subuid"),
-                &read("/etc/subgid"),
-                uid,
-            )
+            subids(helpers, &read("/etc/passwd"), &read("/etc/subuid"), &read("/etc/subgid"), uid)
         },
         groups(root, &supplementary()),
         open_files(getrlimit(Resource::Nofile).maximum),
@@ -85,31 +73,20 @@ fn is_safe(metadata: &Metadata, uid: u32) -> bool {
 }
 
 fn writable(directory: &Path) -> io::Result<()> {
-    Ok(accessat(
-        CWD,
-        directory,
-        Access::WRITE_OK | Access::EXEC_OK,
-        AtFlags::EACCESS,
-    )?)
+    Ok(accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
 fn unwritable(directory: &Path, error: &io::Error) -> Check {
     let name = directory.display();
-    STATE.lacking(
-        format!("{name}: {error}"),
-        format!("make {name} a directory that you can write to"),
-    )
+    STATE.lacking(format!("{name}: {error}"), format!("make {name} a directory that you can write to"))
 }
 
 /// Nobody else may have been given ids of the pool.
 fn pool(subuid: &str, subgid: &str) -> Check {
     let ours = u64::from(POOL_START)..POOL_END;
     let found = format!("{} to {}, 65536 for each sandbox", ours.start, ours.end - 1);
-    let taken: Vec<&str> = subuid
-        .lines()
-        .chain(subgid.lines())
-        .filter(|line| overlaps(line, &ours))
-        .collect();
+    let taken: Vec<&str> =
+        subuid.lines().chain(subgid.lines()).filter(|line| overlaps(line, &ours)).collect();
     if taken.is_empty() {
         POOL.ok(found)
     } else {
@@ -121,10 +98,7 @@ fn pool(subuid: &str, subgid: &str) -> Check {
 }
 
 fn overlaps(line: &str, ours: &std::ops::Range<u64>) -> bool {
-    let mut numbers = line
-        .split(':')
-        .skip(1)
-        .map(|field| field.trim().parse::<u64>().ok());
+    let mut numbers = line.split(':').skip(1).map(|field| field.trim().parse::<u64>().ok());
     let (Some(Some(start)), Some(Some(count))) = (numbers.next(), numbers.next()) else {
         return false;
     };
@@ -164,10 +138,7 @@ fn user_name(passwd: &str, uid: u32) -> Option<&str> {
 fn supplementary() -> Vec<u32> {
     let first = rustix::process::getegid();
     let all = rustix::process::getgroups().unwrap_or_default();
-    all.into_iter()
-        .filter(|group| *group != first)
-        .map(|group| group.as_raw())
-        .collect()
+    all.into_iter().filter(|group| *group != first).map(|group| group.as_raw()).collect()
 }
 
 /// setgroups(2) is denied in a user namespace made without privilege (user_namespaces(7), CVE-2014-8989).
@@ -220,10 +191,7 @@ mod tests {
         assert_eq!(state(uid + 1, Some(&place)).status, Status::Lacking);
         fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(state(uid, Some(&place)).status, Status::Lacking);
-        assert_eq!(
-            state(uid, Some(&base.path().join("none/airlock"))).status,
-            Status::Lacking
-        );
+        assert_eq!(state(uid, Some(&base.path().join("none/airlock"))).status, Status::Lacking);
         assert!(state(uid, None).found.contains("XDG_RUNTIME_DIR"));
     }
 
@@ -232,37 +200,22 @@ mod tests {
         assert_eq!(pool("alice:100000:65536\n", "").status, Status::Ok);
         let check = pool("alice:100000:65536\nbob:1879113728:65536\n", "broken\n");
         assert_eq!(check.status, Status::Advice);
-        assert!(
-            check.found.contains("bob:") && !check.found.contains("alice"),
-            "{}",
-            check.found
-        );
+        assert!(check.found.contains("bob:") && !check.found.contains("alice"), "{}", check.found);
         assert_eq!(pool("", "huge:0:4294967295\n").status, Status::Advice);
     }
 
     #[test]
     fn subordinate_ids_need_the_helper_and_both_files() {
-        let (passwd, ids) = (
-            "root:x:0:0::/:/bin/sh\nalice:x:1001:100::/:/bin/sh\n",
-            "alice:100000:65536\n",
-        );
+        let (passwd, ids) = ("root:x:0:0::/:/bin/sh\nalice:x:1001:100::/:/bin/sh\n", "alice:100000:65536\n");
         assert_eq!(subids(true, passwd, ids, ids, 1001).status, Status::Ok);
-        assert!(
-            subids(false, passwd, ids, ids, 1001)
-                .found
-                .contains("not installed")
-        );
+        assert!(subids(false, passwd, ids, ids, 1001).found.contains("not installed"));
         assert!(subids(true, passwd, ids, "", 1001).found.contains("none given"));
         assert!(subids(true, passwd, ids, ids, 1002).found.contains("none given"));
     }
 
     #[test]
     fn groups_that_stay_are_named() {
-        assert!(
-            groups(false, &[27, 998])
-                .found
-                .starts_with("27, 998 cannot be dropped")
-        );
+        assert!(groups(false, &[27, 998]).found.starts_with("27, 998 cannot be dropped"));
         assert_eq!(groups(false, &[]).status, Status::Ok);
         assert_eq!(groups(true, &[27]).status, Status::Ok);
     }

@@ -21,26 +21,16 @@ const KEYS: u64 = 200;
 pub(super) fn checks() -> Vec<Check> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let root = rustix::process::geteuid().is_root();
-    let quota = if root {
-        "/proc/sys/kernel/keys/root_maxkeys"
-    } else {
-        "/proc/sys/kernel/keys/maxkeys"
-    };
+    let quota = if root { "/proc/sys/kernel/keys/root_maxkeys" } else { "/proc/sys/kernel/keys/maxkeys" };
     let mut checks = vec![
         core_pattern(&read("/proc/sys/kernel/core_pattern")),
         smt(&read("/sys/devices/system/cpu/smt/active"), &siblings()),
         aslr(number("/proc/sys/kernel/randomize_va_space")),
-        links(
-            number("/proc/sys/fs/protected_hardlinks"),
-            number("/proc/sys/fs/protected_symlinks"),
-        ),
+        links(number("/proc/sys/fs/protected_hardlinks"), number("/proc/sys/fs/protected_symlinks")),
         ptrace(number("/proc/sys/kernel/yama/ptrace_scope")),
         dmesg(number("/proc/sys/kernel/dmesg_restrict")),
         bpf(number("/proc/sys/kernel/unprivileged_bpf_disabled")),
-        nvidia(
-            &read("/proc/driver/nvidia/version"),
-            Path::new("/dev/nvidiactl").exists(),
-        ),
+        nvidia(&read("/proc/driver/nvidia/version"), Path::new("/dev/nvidiactl").exists()),
     ];
     checks.extend(number(quota).map(keyrings));
     checks
@@ -90,13 +80,10 @@ fn aslr(value: Option<u64>) -> Check {
 }
 
 fn links(hard: Option<u64>, symbolic: Option<u64>) -> Check {
-    let off: Vec<&str> = [
-        ("fs.protected_hardlinks", hard),
-        ("fs.protected_symlinks", symbolic),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| (value != Some(1)).then_some(name))
-    .collect();
+    let off: Vec<&str> = [("fs.protected_hardlinks", hard), ("fs.protected_symlinks", symbolic)]
+        .into_iter()
+        .filter_map(|(name, value)| (value != Some(1)).then_some(name))
+        .collect();
     if off.is_empty() {
         return LINKS.ok("protected");
     }
@@ -143,9 +130,7 @@ fn bpf(value: Option<u64>) -> Check {
 
 fn keyrings(quota: u64) -> Check {
     if quota >= KEYS {
-        KEYRINGS.ok(format!(
-            "{quota} keys for the caller; each live sandbox holds one"
-        ))
+        KEYRINGS.ok(format!("{quota} keys for the caller; each live sandbox holds one"))
     } else {
         KEYRINGS.advice(
             format!("{quota} keys for the caller; each live sandbox holds one"),
@@ -158,17 +143,12 @@ fn nvidia(version: &str, node: bool) -> Check {
     let Some(first) = version.lines().next() else {
         return NVIDIA.advice("not loaded", "load it if sandboxes are to have GPUs");
     };
-    let version = first
-        .split_whitespace()
-        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
-        .unwrap_or(first);
+    let version =
+        first.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or(first);
     if node {
         NVIDIA.ok(version)
     } else {
-        NVIDIA.advice(
-            format!("{version}, without /dev/nvidiactl"),
-            "as root: `nvidia-modprobe -c 0 -u`",
-        )
+        NVIDIA.advice(format!("{version}, without /dev/nvidiactl"), "as root: `nvidia-modprobe -c 0 -u`")
     }
 }
 

@@ -20,17 +20,8 @@ pub(super) fn check(root: bool) -> Check {
     if !root {
         return IDMAPS.ok("not needed: an ordinary user's sandbox has the user's own id");
     }
-    let line = || {
-        vec![IdMapping {
-            inside: 0,
-            outside: POOL_START,
-            count: 1,
-        }]
-    };
-    let namespace = match idmap::user_namespace(&IdMaps {
-        uids: line(),
-        gids: line(),
-    }) {
+    let line = || vec![IdMapping { inside: 0, outside: POOL_START, count: 1 }];
+    let namespace = match idmap::user_namespace(&IdMaps { uids: line(), gids: line() }) {
         Ok(namespace) => namespace,
         Err(error) => {
             return IDMAPS.lacking(
@@ -41,9 +32,7 @@ pub(super) fn check(root: bool) -> Check {
     };
     let cwd = std::env::current_dir().unwrap_or_else(|_| "/".into());
     let places = [cwd, "/home".into(), "/tmp".into()];
-    let names = places
-        .each_ref()
-        .map(|path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
+    let names = places.each_ref().map(|path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
     // A dead network file system must not stop the parent.
     let outcomes = attempt::in_namespaces(0, None, false, || {
         names.each_ref().map(|name| attempt_at(name, namespace.as_fd()))
@@ -62,13 +51,7 @@ fn attempt_at(path: &std::ffi::CStr, namespace: BorrowedFd<'_>) -> Outcome {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_NO_AUTOMOUNT;
     let tree = open_tree(CWD, path, flags)?;
-    let map = sys::mount_setattr(
-        tree.as_fd(),
-        false,
-        MountAttrFlags::empty(),
-        false,
-        Some(namespace),
-    );
+    let map = sys::mount_setattr(tree.as_fd(), false, MountAttrFlags::empty(), false, Some(namespace));
     map.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
@@ -88,11 +71,7 @@ fn judge(places: &[(PathBuf, Outcome)]) -> Check {
     if refusing.is_empty() {
         return IDMAPS.ok(format!("at {able}"));
     }
-    let able = if able.is_empty() {
-        String::new()
-    } else {
-        format!("; possible at {able}")
-    };
+    let able = if able.is_empty() { String::new() } else { format!("; possible at {able}") };
     IDMAPS.lacking(
         format!("the file systems of {refusing} refuse them{able}"),
         "keep what a root sandbox writes on ext4, xfs or btrfs (tmpfs from kernel 6.3), or use `identity.ids = \"direct\"`",
@@ -110,13 +89,7 @@ mod tests {
         let refused = Err(Errno::INVAL);
         let check = judge(&[at("/root", Ok(())), at("/tmp", refused), at("/tmp", refused)]);
         assert_eq!(check.status, Status::Lacking);
-        assert_eq!(
-            check.found,
-            "the file systems of /tmp refuse them; possible at /root"
-        );
-        assert_eq!(
-            judge(&[at("/root", Err(Errno::NOENT)), at("/tmp", Ok(()))]).found,
-            "at /tmp"
-        );
+        assert_eq!(check.found, "the file systems of /tmp refuse them; possible at /root");
+        assert_eq!(judge(&[at("/root", Err(Errno::NOENT)), at("/tmp", Ok(()))]).found, "at /tmp");
     }
 }

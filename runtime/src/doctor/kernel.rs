@@ -51,17 +51,12 @@ pub(super) fn checks(root: bool) -> Vec<Check> {
 
 fn kernel(release: &str) -> Check {
     let release = release.trim();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|part| part.parse().unwrap_or(0));
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= OLDEST {
         KERNEL.ok(release)
     } else {
-        KERNEL.lacking(
-            release,
-            format!("boot a kernel of {}.{} or newer", OLDEST.0, OLDEST.1),
-        )
+        KERNEL.lacking(release, format!("boot a kernel of {}.{} or newer", OLDEST.0, OLDEST.1))
     }
 }
 
@@ -94,11 +89,8 @@ fn landlock(abi: u8, modules: &str) -> Check {
         return LANDLOCK.ok(format!("ABI {abi}"));
     }
     let modules = modules.trim();
-    let active = if modules.is_empty() {
-        String::new()
-    } else {
-        format!(" (active security modules: {modules})")
-    };
+    let active =
+        if modules.is_empty() { String::new() } else { format!(" (active security modules: {modules})") };
     LANDLOCK.lacking(
         format!("absent, or off since boot{active}"),
         "boot with `lsm=landlock,` before the modules that are active now, or a kernel with CONFIG_SECURITY_LANDLOCK; \
@@ -124,10 +116,8 @@ fn landlock_newer(abi: u8) -> Check {
 /// The kernel has filters if it lists actions (seccomp(2), /proc interfaces).
 fn seccomp(actions: &str) -> Check {
     let has = |action: &str| actions.split_whitespace().any(|listed| listed == action);
-    let missing: Vec<&str> = ["kill_process", "errno", "allow"]
-        .into_iter()
-        .filter(|action| !has(action))
-        .collect();
+    let missing: Vec<&str> =
+        ["kill_process", "errno", "allow"].into_iter().filter(|action| !has(action)).collect();
     if missing.is_empty() {
         SECCOMP.ok(actions.trim())
     } else {
@@ -169,16 +159,9 @@ mod tests {
         assert_eq!(landlock(0, "lockdown,capability,yama\n").status, Status::Lacking);
         assert!(landlock(0, "lockdown,capability,yama\n").found.contains("yama"));
         let found = landlock_newer(6).found;
-        assert!(
-            found.contains("quiet audit log (ABI 7)") && !found.contains("ABI 6"),
-            "{found}"
-        );
+        assert!(found.contains("quiet audit log (ABI 7)") && !found.contains("ABI 6"), "{found}");
         assert_eq!(landlock_newer(NEWEST_ABI).status, Status::Ok);
-        assert_eq!(
-            ADDED.last().unwrap().0,
-            NEWEST_ABI,
-            "the table ends where Airlock's knowledge does"
-        );
+        assert_eq!(ADDED.last().unwrap().0, NEWEST_ABI, "the table ends where Airlock's knowledge does");
     }
 
     #[test]

@@ -44,15 +44,9 @@ struct Answers {
 pub(super) fn checks(root: bool) -> Vec<Check> {
     let knobs = Knobs::read();
     let answers = match attempt::in_namespaces(flags(), Some(&maps(root)), !root, || attempts(root)) {
-        Ok([become_root, private, host_name, loopback, tmpfs, proc, overlay]) => Answers {
-            become_root,
-            private,
-            host_name,
-            loopback,
-            tmpfs,
-            proc,
-            overlay,
-        },
+        Ok([become_root, private, host_name, loopback, tmpfs, proc, overlay]) => {
+            Answers { become_root, private, host_name, loopback, tmpfs, proc, overlay }
+        }
         Err(failure) => {
             let not_tried = "not tried: there are no namespaces to try it in";
             let rest = [PRIVILEGE, PROC, OVERLAY]
@@ -83,28 +77,14 @@ fn flags() -> u64 {
 fn maps(root: bool) -> IdMaps {
     let map = |own| {
         let line = if root {
-            IdMapping {
-                inside: 0,
-                outside: POOL_START,
-                count: RANGE_LEN,
-            }
+            IdMapping { inside: 0, outside: POOL_START, count: RANGE_LEN }
         } else {
-            IdMapping {
-                inside: 1000,
-                outside: own,
-                count: 1,
-            }
+            IdMapping { inside: 1000, outside: own, count: 1 }
         };
         vec![line]
     };
-    let (uid, gid) = (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    );
-    IdMaps {
-        uids: map(uid),
-        gids: map(gid),
-    }
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    IdMaps { uids: map(uid), gids: map(gid) }
 }
 
 /// Runs in the child, so it makes system calls only.
@@ -138,11 +118,7 @@ fn tmpfs() -> Result<std::os::fd::OwnedFd, Errno> {
 fn overlay_on(tmpfs: BorrowedFd<'_>) -> Outcome {
     rustix::process::fchdir(tmpfs)?;
     let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (key, name) in [
-        (c"lowerdir", c"lower"),
-        (c"upperdir", c"upper"),
-        (c"workdir", c"work"),
-    ] {
+    for (key, name) in [(c"lowerdir", c"lower"), (c"upperdir", c"upper"), (c"workdir", c"work")] {
         mkdirat(tmpfs, name, Mode::RWXU)?;
         fsconfig_set_string(&context, key, name)?;
     }
@@ -171,10 +147,9 @@ impl Knobs {
 
 fn no_namespaces(failure: &Failure, knobs: &Knobs) -> Check {
     match failure {
-        Failure::Clone(error) => NAMESPACES.lacking(
-            format!("clone3: {error}"),
-            clone_remedy(Errno::from_io_error(error), knobs),
-        ),
+        Failure::Clone(error) => {
+            NAMESPACES.lacking(format!("clone3: {error}"), clone_remedy(Errno::from_io_error(error), knobs))
+        }
         Failure::Maps(error) => NAMESPACES.lacking(
             format!("a user namespace is made, but its id maps are refused: {error}"),
             "run outside the container or sandbox that refuses them, from a process that is dumpable",
@@ -231,10 +206,8 @@ fn privilege(answers: &Answers, knobs: &Knobs) -> Check {
         ("bringing up the loopback interface", answers.loopback),
         ("mounting a tmpfs", answers.tmpfs),
     ];
-    let refused: Vec<String> = tried
-        .iter()
-        .filter_map(|(what, outcome)| Some(format!("{what}: {}", outcome.err()?)))
-        .collect();
+    let refused: Vec<String> =
+        tried.iter().filter_map(|(what, outcome)| Some(format!("{what}: {}", outcome.err()?))).collect();
     if refused.is_empty() {
         return PRIVILEGE.ok("mounts, host name and network can be set up");
     }
@@ -277,11 +250,7 @@ fn proc(outcome: Outcome, over: &[String]) -> Check {
     match outcome {
         Ok(()) => PROC.ok("can be mounted, with hidepid"),
         Err(Errno::PERM) => {
-            let what = if over.is_empty() {
-                "no whole /proc is in sight".into()
-            } else {
-                over.join(", ")
-            };
+            let what = if over.is_empty() { "no whole /proc is in sight".into() } else { over.join(", ") };
             PROC.lacking(
                 format!("the kernel refuses a /proc that shows more than the visible one: {what}"),
                 "run where /proc is whole: on the host, or in a container with podman's `--security-opt unmask=ALL`, \
@@ -318,21 +287,13 @@ mod tests {
     use super::*;
 
     fn knobs() -> Knobs {
-        let limits = vec![
-            ("user.max_user_namespaces".into(), 15000),
-            ("user.max_net_namespaces".into(), 15000),
-        ];
-        Knobs {
-            unprivileged_clone: None,
-            apparmor: None,
-            limits,
-        }
+        let limits =
+            vec![("user.max_user_namespaces".into(), 15000), ("user.max_net_namespaces".into(), 15000)];
+        Knobs { unprivileged_clone: None, apparmor: None, limits }
     }
 
     fn refused(error: Errno, knobs: &Knobs) -> String {
-        no_namespaces(&Failure::Clone(io::Error::from(error)), knobs)
-            .remedy
-            .unwrap()
+        no_namespaces(&Failure::Clone(io::Error::from(error)), knobs).remedy.unwrap()
     }
 
     #[test]
@@ -341,23 +302,14 @@ mod tests {
         assert!(refused(Errno::NOSPC, &knobs).contains("surrounding"));
         knobs.limits[0].1 = 0;
         let remedy = refused(Errno::NOSPC, &knobs);
-        assert!(
-            remedy.contains("user.max_user_namespaces") && !remedy.contains("max_net"),
-            "{remedy}"
-        );
+        assert!(remedy.contains("user.max_user_namespaces") && !remedy.contains("max_net"), "{remedy}");
     }
 
     #[test]
     fn the_switch_of_the_distribution_is_named() {
-        let debian = Knobs {
-            unprivileged_clone: Some(0),
-            ..knobs()
-        };
+        let debian = Knobs { unprivileged_clone: Some(0), ..knobs() };
         assert!(refused(Errno::PERM, &debian).contains("kernel.unprivileged_userns_clone=1"));
-        let ubuntu = Knobs {
-            apparmor: Some(1),
-            ..knobs()
-        };
+        let ubuntu = Knobs { apparmor: Some(1), ..knobs() };
         assert!(refused(Errno::ACCESS, &ubuntu).contains("apparmor_restrict_unprivileged_userns"));
         assert!(refused(Errno::PERM, &knobs()).contains("chroot"));
     }
@@ -375,25 +327,10 @@ mod tests {
             proc: denied,
             overlay: denied,
         };
-        let check = privilege(
-            &answers,
-            &Knobs {
-                apparmor: Some(1),
-                ..knobs()
-            },
-        );
+        let check = privilege(&answers, &Knobs { apparmor: Some(1), ..knobs() });
         assert_eq!((check.id, check.status), ("namespace-privilege", Status::Lacking));
-        assert!(
-            check.found.contains("loopback") && check.found.contains("tmpfs"),
-            "{}",
-            check.found
-        );
-        assert!(
-            check
-                .remedy
-                .unwrap()
-                .contains("kernel.apparmor_restrict_unprivileged_userns")
-        );
+        assert!(check.found.contains("loopback") && check.found.contains("tmpfs"), "{}", check.found);
+        assert!(check.remedy.unwrap().contains("kernel.apparmor_restrict_unprivileged_userns"));
     }
 
     /// bubblewrap#505, #284, #134 (masked files), #198 (hidepid).
@@ -408,11 +345,7 @@ mod tests {
         assert_eq!(over_proc(hidden), ["/proc is mounted with hidepid=invisible"]);
         let check = proc(Err(Errno::PERM), &over_proc(&masked));
         assert!(check.found.contains("/proc/kcore"), "{}", check.found);
-        assert_eq!(
-            proc(Ok(()), &over_proc(&masked)).status,
-            Status::Ok,
-            "the kernel has the last word"
-        );
+        assert_eq!(proc(Ok(()), &over_proc(&masked)).status, Status::Ok, "the kernel has the last word");
     }
 
     #[test]

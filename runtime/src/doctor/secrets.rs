@@ -16,25 +16,11 @@ use super::{Check, Topic};
 const SECRETS: Topic = Topic::new("readable-secrets", "readable secrets");
 
 /// Directories that `base`, and all that extend it, show inside, as far as secrets have been found there.
-const SHOWN: [&str; 6] = [
-    "/usr",
-    "/opt",
-    "/etc/ssl/certs",
-    "/etc/ca-certificates",
-    "/etc/pki/tls/certs",
-    "/etc/perl",
-];
+const SHOWN: [&str; 6] =
+    ["/usr", "/opt", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/perl"];
 /// Directories whose files are published with the software: examples, test keys.
-const PUBLIC: [&[u8]; 8] = [
-    b"test",
-    b"tests",
-    b"testing",
-    b"testdata",
-    b"certdata",
-    b"doc",
-    b"examples",
-    b"test_data",
-];
+const PUBLIC: [&[u8]; 8] =
+    [b"test", b"tests", b"testing", b"testdata", b"certdata", b"doc", b"examples", b"test_data"];
 /// Time for the whole search.
 const PATIENCE: Duration = Duration::from_millis(500);
 const MOST_ENTRIES: usize = 200_000;
@@ -47,15 +33,8 @@ const DONE: &[u8] = b"done";
 pub(super) fn check(root: bool) -> Check {
     let user = (!root).then(|| rustix::process::geteuid().as_raw());
     let answer = forked(PATIENCE, |mut pipe| {
-        let mut search = Search {
-            user,
-            left: MOST_ENTRIES,
-            whole: true,
-            pipe: &mut pipe,
-        };
-        SHOWN
-            .iter()
-            .for_each(|directory| search.directory(Path::new(directory), DEEPEST));
+        let mut search = Search { user, left: MOST_ENTRIES, whole: true, pipe: &mut pipe };
+        SHOWN.iter().for_each(|directory| search.directory(Path::new(directory), DEEPEST));
         if search.whole {
             // The parent takes a missing word for a search cut short.
             let _ = pipe.write_all(DONE);
@@ -76,18 +55,12 @@ fn judge(answer: &[u8]) -> Check {
     if parts.is_empty() {
         return SECRETS.ok(format!("none found in what `base` mounts{extent}"));
     }
-    let mut named: Vec<String> = parts
-        .iter()
-        .map(|path| String::from_utf8_lossy(path).into_owned())
-        .collect();
+    let mut named: Vec<String> =
+        parts.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     named.sort_unstable();
     let more = named.len().saturating_sub(MOST_NAMED);
     named.truncate(MOST_NAMED);
-    let more = if more == 0 {
-        String::new()
-    } else {
-        format!(" and {more} more")
-    };
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     SECRETS.advice(
         format!("every sandbox can read {}{more}{extent}", named.join(", ")),
         "take the read permission of others away, or move the files out of /usr, /opt and the shown parts of /etc",
@@ -145,10 +118,7 @@ impl Search<'_> {
             })
         };
         allows(path, 0o004, 0o400)
-            && path
-                .ancestors()
-                .skip(1)
-                .all(|directory| allows(directory, 0o001, 0o100))
+            && path.ancestors().skip(1).all(|directory| allows(directory, 0o001, 0o100))
     }
 
     fn report(&mut self, path: &Path) {
@@ -188,10 +158,7 @@ fn holds(path: &Path, marks: &[&[u8]]) -> bool {
     };
     let mut head = Vec::new();
     let is_read = file.take(4096).read_to_end(&mut head).is_ok();
-    is_read
-        && marks
-            .iter()
-            .any(|mark| head.windows(mark.len()).any(|window| window == *mark))
+    is_read && marks.iter().any(|mark| head.windows(mark.len()).any(|window| window == *mark))
 }
 
 #[cfg(test)]
@@ -222,12 +189,7 @@ mod tests {
 
     fn found(base: &Path, left: usize) -> (Vec<String>, bool) {
         let answer = forked(Duration::from_secs(5), |mut pipe| {
-            let mut search = Search {
-                user: None,
-                left,
-                whole: true,
-                pipe: &mut pipe,
-            };
+            let mut search = Search { user: None, left, whole: true, pipe: &mut pipe };
             search.directory(base, 3);
             if search.whole {
                 pipe.write_all(DONE).unwrap();
@@ -266,10 +228,7 @@ mod tests {
         std::os::unix::fs::symlink(base.join("open.pem"), base.join("link.pem")).unwrap();
         assert_eq!(
             found(base, 1000),
-            (
-                vec!["app/.env".into(), "backup/shadow".into(), "open.pem".into()],
-                false
-            ),
+            (vec!["app/.env".into(), "backup/shadow".into(), "open.pem".into()], false),
             "d lies too deep"
         );
         fs::remove_dir_all(base.join("a")).unwrap();
@@ -283,10 +242,6 @@ mod tests {
         assert!(judge(b"").found.contains("in part"));
         let check = judge(b"/a\0/b\0/c\0/d\0/e\0/f\0/g\0don");
         assert_eq!(check.status, Status::Advice);
-        assert!(
-            check.found.contains("/e and 2 more (searched in part)"),
-            "{}",
-            check.found
-        );
+        assert!(check.found.contains("/e and 2 more (searched in part)"), "{}", check.found);
     }
 }

@@ -10,14 +10,7 @@ pub struct Table<'a>(pub &'a [Check]);
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.0.iter().map(|check| check.title.len()).max().unwrap_or(0);
-        for Check {
-            title,
-            status,
-            found,
-            remedy,
-            ..
-        } in self.0
-        {
+        for Check { title, status, found, remedy, .. } in self.0 {
             let status = match status {
                 Status::Ok => "ok",
                 Status::Lacking => "LACKING",
@@ -32,11 +25,7 @@ impl fmt::Display for Table<'_> {
         if lacking.is_empty() {
             writeln!(f, "\nThe policy `research` can be enforced whole.")
         } else {
-            writeln!(
-                f,
-                "\nThe policy `research` cannot be enforced whole; lacking: {}.",
-                lacking.join(", ")
-            )
+            writeln!(f, "\nThe policy `research` cannot be enforced whole; lacking: {}.", lacking.join(", "))
         }
     }
 }
@@ -46,15 +35,14 @@ impl fmt::Display for Table<'_> {
 fn escaped(text: &str) -> String {
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars()
-        .fold(String::with_capacity(text.len()), |mut line, c| {
-            if c.is_control() || turns(c) {
-                line.extend(c.escape_default());
-            } else {
-                line.push(c);
-            }
-            line
-        })
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if c.is_control() || turns(c) {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+        line
+    })
 }
 
 #[cfg(test)]
@@ -64,10 +52,8 @@ mod tests {
 
     #[test]
     fn lines_are_aligned_and_the_verdict_names_what_lacks() {
-        let checks = [
-            Topic::new("a", "short").ok("there"),
-            Topic::needed("b", "longer").lacking("none", "add it"),
-        ];
+        let checks =
+            [Topic::new("a", "short").ok("there"), Topic::needed("b", "longer").lacking("none", "add it")];
         let expected = "\
 ok       short   there
 LACKING  longer  none

@@ -33,7 +33,6 @@ struct Child<'a> {
     /// The host's `/`, kept until Landlock has been proven on it.
     outside: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
-    owner: Owner,
     probes: Vec<Probe>,
 }
 
@@ -49,11 +48,10 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     }
     let mut child = Child {
         channel: &channel,
-        mounts: Mounts::default(),
+        mounts: Mounts::of_caller(),
         root: None,
         outside: None,
         terminal: None,
-        owner: Owner { uid: 0, gid: 0 },
         probes: Vec::new(),
     };
     rustix::process::umask(Mode::empty());
@@ -75,7 +73,9 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     drop(child);
     let ready = channel.send(&FromInit::Ready(probes), &[]).and_then(|()| channel.receive::<ToInit>());
     match ready {
-        Ok(Some((ToInit::Release, _))) => init::run(&plan.payload, channel, pass, terminal, range, &own_filter),
+        Ok(Some((ToInit::Release, _))) => {
+            init::run(&plan.payload, channel, pass, terminal, range, &own_filter)
+        }
         _ => sys::exit_now(1),
     }
 }
@@ -92,7 +92,7 @@ impl Child<'_> {
     fn perform(&mut self, action: &Action) -> io::Result<()> {
         match action {
             Action::BecomeRoot => {
-                self.owner = Owner { uid: 0, gid: 0 };
+                self.mounts.builder = Owner { uid: 0, gid: 0 };
                 set_ids(0, 0, Some(&[]))
             }
             Action::NewSession => {
@@ -122,9 +122,11 @@ impl Child<'_> {
                 self.root = Some(*mount);
                 Ok(())
             }
-            Action::Attach { mount, target } => mounts::attach(self.root()?, self.mounts.get(*mount)?, target),
+            Action::Attach { mount, target } => {
+                mounts::attach(self.root()?, self.mounts.get(*mount)?, target)
+            }
             Action::Pivot => mounts::pivot(self.root()?),
-            Action::Mask { paths } => mounts::mask(paths, self.owner),
+            Action::Mask { paths } => mounts::mask(paths, self.mounts.builder),
             Action::ReadOnly { paths } => mounts::read_only(paths),
             Action::OpenTerminal => self.open_terminal(),
             Action::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
@@ -136,23 +138,20 @@ impl Child<'_> {
                 set_ids(*uid, *gid, groups.as_deref())
             }
             Action::SetCapabilities { keep } => capabilities::set(keep),
-            Action::DieWithMonitor => Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?),
+            Action::DieWithMonitor => {
+                Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+            }
             Action::NoNewPrivileges => Ok(rustix::thread::set_no_new_privs(true)?),
             Action::Landlock { abi, rules } => self.landlock(*abi, rules),
             Action::CloseDescriptors => {
-                self.mounts = Mounts::default();
+                self.mounts = Mounts::of_caller();
                 self.outside = None;
                 rustix::process::umask(Mode::from_raw_mode(0o022));
                 sys::close_on_exec_from(3)
             }
             Action::EnterWorkingDirectory { path } => enter(path),
             Action::Seccomp { program, flags, .. } => self.seccomp(program, *flags),
-            other => {
-                if let Action::NewTmpfs { owner, .. } = other {
-                    self.owner = *owner;
-                }
-                mounts::build(&mut self.mounts, other)
-            }
+            other => mounts::build(&mut self.mounts, other),
         }
     }
 
@@ -177,7 +176,11 @@ impl Child<'_> {
             }
         };
         if received.len() != mounts.len() + tasks {
-            return Err(io::Error::other(format!("{} descriptors came instead of {}", received.len(), mounts.len() + tasks)));
+            return Err(io::Error::other(format!(
+                "{} descriptors came instead of {}",
+                received.len(),
+                mounts.len() + tasks
+            )));
         }
         for mount in mounts {
             if let Some(fd) = received.pop_front() {
@@ -218,7 +221,9 @@ impl Child<'_> {
             SeccompError::Install(source) => source,
             error => io::Error::other(error),
         })?;
-        let Verdict::Errno(expected) = verdict else { return Ok(()) };
+        let Verdict::Errno(expected) = verdict else {
+            return Ok(());
+        };
         let found = nix::sched::unshare(nix::sched::CloneFlags::empty()).err().map(|errno| errno as i32);
         if found != Some(i32::from(expected)) {
             return Err(io::Error::other(format!("unshare(0) gave {found:?} instead of errno {expected}")));
@@ -253,10 +258,15 @@ fn limit(limit: &Limit) -> io::Result<()> {
     // SAFETY: `wanted` is a valid rlimit that outlives the call.
     if unsafe { libc::setrlimit(limit.resource, &raw const wanted) } == -1 {
         let error = io::Error::last_os_error();
-        return Err(io::Error::new(error.kind(), format!(
-            "limit {} to {:?}/{:?}: {error}; a hard limit cannot be raised without CAP_SYS_RESOURCE",
-            limit.resource, number(limit.soft), number(limit.hard),
-        )));
+        return Err(io::Error::new(
+            error.kind(),
+            format!(
+                "limit {} to {:?}/{:?}: {error}; a hard limit cannot be raised without CAP_SYS_RESOURCE",
+                limit.resource,
+                number(limit.soft),
+                number(limit.hard),
+            ),
+        ));
     }
     Ok(())
 }
@@ -284,4 +294,3 @@ fn too_revealing(error: io::Error) -> io::Error {
          run where /proc is whole (for podman: --security-opt unmask=ALL)",
     )
 }
-

@@ -145,15 +145,22 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
             "the kernel starts a process only in a control group that shares a group of yours with the one you are in: \
              start airlock inside the delegated group (`systemd-run --user --scope -p Delegate=yes airlock ...`)",
         ),
-        (Action::CloneInit { .. }, libc::ENOSPC | libc::EUSERS) => {
-            Some("no more namespaces may be made: raise sysctl user.max_user_namespaces (and user.max_*_namespaces)")
-        }
-        (Action::CloneInit { .. }, libc::EAGAIN) => Some("too many processes: see `ulimit -u` and the pids limit of your control group"),
-        // Under AppArmor's restriction the namespace is made and everything in it is refused.
-        (Action::PrivateMounts | Action::Unshare { .. } | Action::LoopbackUp, libc::EPERM | libc::EACCES) => Some(
-            "a user namespace was made but gives no privilege: AppArmor limits it (sysctl \
-             kernel.apparmor_restrict_unprivileged_userns; a profile with `userns,` for airlock lifts it)",
+        (Action::CloneInit { .. }, libc::ENOSPC | libc::EUSERS) => Some(
+            "no more namespaces may be made: raise sysctl user.max_user_namespaces (and user.max_*_namespaces)",
         ),
+        (Action::CloneInit { .. }, libc::ENOSYS) => Some(
+            "a surrounding seccomp filter hides clone3: start airlock outside of that container or sandbox",
+        ),
+        (Action::CloneInit { .. }, libc::EAGAIN) => {
+            Some("too many processes: see `ulimit -u` and the pids limit of your control group")
+        }
+        // Under AppArmor's restriction the namespace is made and everything in it is refused.
+        (Action::PrivateMounts | Action::Unshare { .. } | Action::LoopbackUp, libc::EPERM | libc::EACCES) => {
+            Some(
+                "a user namespace was made but gives no privilege: AppArmor limits it (sysctl \
+             kernel.apparmor_restrict_unprivileged_userns; a profile with `userns,` for airlock lifts it)",
+            )
+        }
         (Action::NewSession, libc::EDQUOT) => {
             Some("this user has too many keyrings: see /proc/keys and sysctl kernel.keys.maxkeys")
         }
@@ -163,8 +170,12 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
         (Action::Attach { .. }, libc::ENOTDIR | libc::EINVAL) => {
             Some("a directory can only be mounted over a directory, and a file over a file")
         }
-        (Action::Attach { .. }, libc::ELOOP) => Some("the target leads through a symbolic link; name the real path"),
-        (Action::EnterWorkingDirectory { .. }, libc::ENOENT) => Some("the working directory does not exist inside"),
+        (Action::Attach { .. }, libc::ELOOP) => {
+            Some("the target leads through a symbolic link; name the real path")
+        }
+        (Action::EnterWorkingDirectory { .. }, libc::ENOENT) => {
+            Some("the working directory does not exist inside")
+        }
         (Action::CloneTree { .. }, libc::EACCES) => Some("you may not look into that directory"),
         _ => None,
     }

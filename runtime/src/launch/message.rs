@@ -85,9 +85,16 @@ pub(crate) struct Probe {
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
+impl From<OwnedFd> for Channel {
+    fn from(end: OwnedFd) -> Channel {
+        Channel(end)
+    }
+}
+
 impl Channel {
     pub(crate) fn pair() -> io::Result<(Channel, Channel)> {
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Channel(one), Channel(other)))
     }
 
@@ -144,7 +151,7 @@ impl Channel {
             return Ok(None);
         }
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(io::Error::other("a message between monitor and init was cut short"));
+            return Err(io::Error::other("a message was cut short"));
         }
         let message = serde_json::from_slice(&bytes[..received.bytes])?;
         Ok(Some((message, fds)))

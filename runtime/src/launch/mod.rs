@@ -7,6 +7,7 @@
 mod child;
 mod error;
 mod message;
+mod prepared;
 
 use std::fs;
 use std::io;
@@ -18,13 +19,14 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 pub use self::error::LaunchError;
 pub(crate) use self::message::{Channel, FromInit, Probe, ToInit};
+pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
-use crate::host::{HostFacts, is_root};
+use crate::host::is_root;
 use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
 use crate::mounts::{self, Mounts};
-use crate::plan::{Action, Placement, Plan, Step, plan};
+use crate::plan::{Action, Placement, Plan, Step, plan_with};
 use crate::report::{Evidence, ReportRecord};
-use crate::seccomp::own;
+use crate::seccomp::Program;
 use crate::spec::{IdMode, Spec};
 use crate::state::{Sandboxes, State};
 use crate::sys::{self, Cloned};
@@ -76,6 +78,15 @@ impl Sandbox {
     /// # Errors
     /// See [`LaunchError`]; whatever was made is removed again.
     pub fn launch(spec: &Spec, options: LaunchOptions) -> Result<Sandbox, LaunchError> {
+        Sandbox::launch_prepared(spec, options, Prepared::once()?)
+    }
+
+    /// [`Sandbox::launch`] with what was prepared for this spec.
+    pub(crate) fn launch_prepared(
+        spec: &Spec,
+        options: LaunchOptions,
+        prepared: Prepared,
+    ) -> Result<Sandbox, LaunchError> {
         refuse_threads()?;
         refuse_setuid()?;
         check_stdio()?;
@@ -84,9 +95,10 @@ impl Sandbox {
         let mut parts = Parts::default();
         parts.state = Some(sandboxes.create(&id, spec, options.report.clone())?);
         let ids = parts.take_ids(spec, &sandboxes, &id)?;
-        let facts = HostFacts::read(spec, ids)?;
-        let plan = plan(spec, &facts, &Placement { id, cgroup_parent: options.cgroup_parent })?;
-        build(plan, parts, options.pass)
+        let facts = prepared.facts.with_spec(spec, ids);
+        let placement = Placement { id, cgroup_parent: options.cgroup_parent };
+        let plan = plan_with(spec, &facts, &placement, prepared.filter.as_deref())?;
+        build(plan, parts, options.pass, prepared.own_filter)
     }
 
     /// Name of the sandbox.
@@ -105,17 +117,21 @@ impl Sandbox {
     }
 }
 
-fn build(plan: Plan, mut parts: Parts, pass: Vec<(OwnedFd, i32)>) -> Result<Sandbox, LaunchError> {
-    let own_filter = own::init_filter()
-        .map_err(|error| LaunchError::Call { what: "compiling init's filter", source: io::Error::other(error) })?;
-    let (channel, other) = Channel::pair().map_err(|source| LaunchError::Call { what: "socketpair", source })?;
+fn build(
+    plan: Plan,
+    mut parts: Parts,
+    pass: Vec<(OwnedFd, i32)>,
+    own_filter: Program,
+) -> Result<Sandbox, LaunchError> {
+    let (channel, other) =
+        Channel::pair().map_err(|source| LaunchError::Call { what: "socketpair", source })?;
     let mut inherited = Some(child::Inherited {
         channel: other,
         pass,
         range: parts.range.as_ref().and_then(|range| range.file().as_fd().try_clone_to_owned().ok()),
         own_filter,
     });
-    let mut mounts = Mounts::default();
+    let mut mounts = Mounts::of_caller();
     // Modes are stated in full; init sets the payload's umask.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     let built = host_side(&plan, &mut parts, &mut mounts, &channel, &mut inherited);
@@ -155,7 +171,9 @@ fn child_side(plan: &Plan, channel: &Channel) -> Result<(Vec<Probe>, Option<Owne
             Some((FromInit::Terminal, mut fds)) => terminal = fds.pop(),
             Some((FromInit::Ready(probes), _)) => return Ok((probes, terminal)),
             Some((FromInit::Failed(failure), _)) => return Err(LaunchError::child(plan, failure)),
-            Some((other, _)) => return Err(waiting(io::Error::other(format!("unexpected message {other:?}")))),
+            Some((other, _)) => {
+                return Err(waiting(io::Error::other(format!("unexpected message {other:?}"))));
+            }
             None => return Err(LaunchError::InitLost),
         }
     }
@@ -180,7 +198,8 @@ fn perform(
             Ok(())
         }
         Action::LimitCgroup { target, resources } => {
-            let group = parts.cgroup.as_mut().ok_or_else(|| at(io::Error::other("there is no control group")))?;
+            let group =
+                parts.cgroup.as_mut().ok_or_else(|| at(io::Error::other("there is no control group")))?;
             group.complete(target).map_err(cgroup_at)?;
             if let Some(state) = &mut parts.state {
                 state.record_cgroup(group.record())?;
@@ -193,7 +212,8 @@ fn perform(
         },
         Action::CloneInit { namespaces } => {
             let flags = namespaces.iter().fold(0, |flags, kind| flags | sys::clone_flag(kind.flag()));
-            let directory = parts.cgroup.as_ref().map(Cgroup::clone_into).transpose().map_err(cgroup_at)?.flatten();
+            let directory =
+                parts.cgroup.as_ref().map(Cgroup::clone_into).transpose().map_err(cgroup_at)?.flatten();
             match sys::clone3(flags, directory.as_ref().map(AsFd::as_fd)).map_err(at)? {
                 Cloned::Child => match inherited.take() {
                     Some(inherited) => child::run(plan, inherited),
@@ -203,7 +223,11 @@ fn perform(
                     // The child's end must be open in the child alone, or its death would go unseen.
                     drop(inherited.take());
                     parts.init = Some(Init { pid, pidfd });
-                    parts.state.as_mut().map_or(Ok(()), |state| state.record_pid(pid)).map_err(LaunchError::State)
+                    parts
+                        .state
+                        .as_mut()
+                        .map_or(Ok(()), |state| state.record_pid(pid))
+                        .map_err(LaunchError::State)
                 }
             }
         }
@@ -215,7 +239,8 @@ fn perform(
         Action::HandOver { mounts: handed } => {
             let tasks = parts.cgroup.as_ref().map(Cgroup::join_descriptors).transpose().map_err(cgroup_at)?;
             let tasks = tasks.unwrap_or_default();
-            let fds: Vec<BorrowedFd<'_>> = handed.iter().map(|mount| mounts.get(*mount)).collect::<Result<_, _>>().map_err(at)?;
+            let fds: Vec<BorrowedFd<'_>> =
+                handed.iter().map(|mount| mounts.get(*mount)).collect::<Result<_, _>>().map_err(at)?;
             let fds: Vec<BorrowedFd<'_>> = fds.into_iter().chain(tasks.iter().map(AsFd::as_fd)).collect();
             channel.send_descriptors(&fds, tasks.len()).map_err(at)
         }
@@ -250,7 +275,9 @@ fn write_id_maps(pid: i32, maps: &IdMaps, deny_setgroups: bool, helper: bool) ->
                 .arg(pid.to_string())
                 .args(numbers.map(|number| number.to_string()))
                 .output()
-                .map_err(|error| io::Error::new(error.kind(), format!("{tool}: {error} (Debian package uidmap)")))?;
+                .map_err(|error| {
+                    io::Error::new(error.kind(), format!("{tool}: {error} (Debian package uidmap)"))
+                })?;
             if !output.status.success() {
                 let text = String::from_utf8_lossy(&output.stderr);
                 return Err(io::Error::other(format!("{tool}: {}", text.trim())));
@@ -291,24 +318,33 @@ impl Parts {
                 result = outcome;
             }
         };
-        if let Some(init) = self.init.take() {
-            note(init.end().map_err(|source| LaunchError::Call { what: "ending init", source }));
-        }
         let mut emptied = true;
+        if let Some(init) = self.init.take() {
+            let ended = init.end();
+            emptied = ended.is_ok();
+            note(ended.map_err(|source| LaunchError::Call { what: "ending init", source }));
+        }
         if let Some(group) = self.cgroup.take() {
             // After init's end the group is empty as a rule; killing costs only where it is not.
-            let ended = group.remove(Duration::ZERO).or_else(|_| group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT)));
-            emptied = ended.is_ok();
-            note(ended.map_err(|source| LaunchError::Cgroup { step: "removing the control group".into(), source }));
+            let ended = group
+                .remove(Duration::ZERO)
+                .or_else(|_| group.kill(END_TIMEOUT).and_then(|()| group.remove(END_TIMEOUT)));
+            emptied &= ended.is_ok();
+            note(
+                ended.map_err(|source| LaunchError::Cgroup {
+                    step: "removing the control group".into(),
+                    source,
+                }),
+            );
         }
         match self.range.take() {
             Some(range) if !emptied => range.abandon(),
             range => drop(range),
         }
-        if let Some(state) = self.state.take() {
-            if emptied {
-                note(state.remove().map_err(LaunchError::State));
-            }
+        if let Some(state) = self.state.take()
+            && emptied
+        {
+            note(state.remove().map_err(LaunchError::State));
         }
         result
     }
@@ -335,9 +371,13 @@ impl Init {
     pub(crate) fn end(&self) -> io::Result<()> {
         self.kill()?;
         let timeout = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
-        let mut poll = [rustix::event::PollFd::from_borrowed_fd(self.pidfd.as_fd(), rustix::event::PollFlags::IN)];
+        let mut poll =
+            [rustix::event::PollFd::from_borrowed_fd(self.pidfd.as_fd(), rustix::event::PollFlags::IN)];
         if rustix::event::poll(&mut poll, Some(&timeout))? == 0 {
-            return Err(io::Error::other(format!("process {} does not end; it hangs in the kernel", self.pid)));
+            return Err(io::Error::other(format!(
+                "process {} does not end; it hangs in the kernel",
+                self.pid
+            )));
         }
         match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {
             Ok(_) | Err(rustix::io::Errno::CHILD) => Ok(()),
@@ -364,11 +404,20 @@ fn refuse_setuid() -> Result<(), LaunchError> {
 /// A directory as standard stream is a way out of the root (CVE-2024-21626), a socket carries descriptors,
 /// a block device is a disk.
 fn check_stdio() -> Result<(), LaunchError> {
-    for (stream, fd) in [("stdin", rustix::stdio::stdin()), ("stdout", rustix::stdio::stdout()), ("stderr", rustix::stdio::stderr())] {
+    for (stream, fd) in [
+        ("stdin", rustix::stdio::stdin()),
+        ("stdout", rustix::stdio::stdout()),
+        ("stderr", rustix::stdio::stderr()),
+    ] {
         let Ok(stat) = rustix::fs::fstat(fd) else { continue };
         let (kind, remedy) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => ("directory, which leads out of the sandbox", "redirect it to a file or /dev/null"),
-            FileType::Socket => ("socket, which can carry descriptors into the sandbox", "put a pipe in between: `airlock run ... < /dev/null | cat`"),
+            FileType::Directory => {
+                ("directory, which leads out of the sandbox", "redirect it to a file or /dev/null")
+            }
+            FileType::Socket => (
+                "socket, which can carry descriptors into the sandbox",
+                "put a pipe in between: `airlock run ... < /dev/null | cat`",
+            ),
             FileType::BlockDevice => ("block device", "redirect it to a file or /dev/null"),
             _ => continue,
         };

@@ -30,20 +30,19 @@ pub(super) struct Identity {
     pub(super) deny_setgroups: bool,
     pub(super) helper: bool,
     pub(super) capabilities: Vec<u8>,
-    /// Owner of what the sandbox's root owns, as the building side names it.
+    /// Owner, inside, of what the sandbox's root owns; the payload where no other id is mapped.
     pub(super) root_owner: Owner,
-    /// Owner of what the payload owns, as the building side names it.
+    /// Owner, inside, of what the payload owns.
     pub(super) user_owner: Owner,
+    /// `root_owner` as the host names it.
+    pub(super) host_root: Owner,
     /// Read-write binds need an idmap.
     pub(super) idmapped: bool,
 }
 
 pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanError> {
-    let process = spec
-        .oci
-        .process()
-        .as_ref()
-        .ok_or(PlanError::Missing { clause: "process", what: "process" })?;
+    let process =
+        spec.oci.process().as_ref().ok_or(PlanError::Missing { clause: "process", what: "process" })?;
     let user = process.user();
     let (uid, gid) = (user.uid(), user.gid());
     for (id, name) in [(uid, "uid"), (gid, "gid")] {
@@ -67,15 +66,13 @@ pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanEr
         refuse_unavoidable_groups(spec, facts, &additional)?;
         None
     };
-    let inside = Owner { uid, gid };
-    let (root_owner, user_owner) = match facts.ids {
-        HostIds::Range { .. } => {
-            let (root_uid, root_gid) = maps.to_host(0, 0).unwrap_or(host_ids);
-            (Owner { uid: root_uid, gid: root_gid }, Owner { uid: host_ids.0, gid: host_ids.1 })
-        }
-        HostIds::Caller => (inside, inside),
-        HostIds::Subids { .. } => (Owner { uid: 0, gid: 0 }, inside),
+    let user_owner = Owner { uid, gid };
+    let root_owner = match facts.ids {
+        HostIds::Range { .. } | HostIds::Subids { .. } => Owner { uid: 0, gid: 0 },
+        HostIds::Caller => user_owner,
     };
+    let (root_uid, root_gid) = maps.to_host(root_owner.uid, root_owner.gid).unwrap_or(host_ids);
+    let host_root = Owner { uid: root_uid, gid: root_gid };
     Ok(Identity {
         root: facts.root,
         uid,
@@ -89,6 +86,7 @@ pub(super) fn resolve(spec: &Spec, facts: &HostFacts) -> Result<Identity, PlanEr
         capabilities: capabilities(process, facts.last_capability)?,
         root_owner,
         user_owner,
+        host_root,
         idmapped: facts.root && spec.airlock.ids != IdMode::Direct,
     })
 }
@@ -123,7 +121,8 @@ fn maps(spec: &Spec, facts: &HostFacts, uid: u32, gid: u32) -> Result<IdMaps, Pl
 /// The one host owner that direct-uid mode gives the payload.
 fn direct_owner(spec: &Spec, facts: &HostFacts) -> Result<(u32, u32), PlanError> {
     let mounts = spec.oci.mounts().iter().flatten();
-    let sources = mounts.filter(|mount| is_read_write_bind(mount)).filter_map(|mount| mount.source().as_ref());
+    let sources =
+        mounts.filter(|mount| is_read_write_bind(mount)).filter_map(|mount| mount.source().as_ref());
     let mut owners: Vec<(u32, u32)> = sources
         .filter_map(|source| facts.sources.get(source))
         .filter(|source| source.kind.is_some())
@@ -160,8 +159,12 @@ fn refuse_unavoidable_groups(spec: &Spec, facts: &HostFacts, additional: &[u32])
 }
 
 fn capabilities(process: &oci_spec::runtime::Process, last: u8) -> Result<Vec<u8>, PlanError> {
-    let Some(sets) = process.capabilities() else { return Ok(Vec::new()) };
-    let Some(wanted) = sets.permitted() else { return Ok(Vec::new()) };
+    let Some(sets) = process.capabilities() else {
+        return Ok(Vec::new());
+    };
+    let Some(wanted) = sets.permitted() else {
+        return Ok(Vec::new());
+    };
     let mut numbers = Vec::new();
     for capability in wanted {
         if *capability == Capability::SysAdmin {

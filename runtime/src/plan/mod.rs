@@ -5,9 +5,12 @@
 //! builds mounts on the host side and hands them over, an ordinary user's child builds them itself.
 
 mod identity;
+mod landlock;
 mod layout;
 mod options;
 mod step;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +24,7 @@ pub use self::step::{
 use crate::cgroups::{CgroupError, CgroupPath, CgroupTarget, DeviceFilter, Needs};
 use crate::host::HostFacts;
 use crate::ids::IdMaps;
-use crate::seccomp::SeccompError;
+use crate::seccomp::{self, Program, SeccompError};
 use crate::spec::{Landlock, Network, Spec};
 
 /// The ordered steps that build a sandbox, what runs in it, and what must be true before it runs.
@@ -203,11 +206,18 @@ pub enum PlanError {
 /// # Errors
 /// Whatever the host's facts show to be impossible; each error names the policy clause.
 pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Plan, PlanError> {
-    let process = spec
-        .oci
-        .process()
-        .as_ref()
-        .ok_or(PlanError::Missing { clause: "process", what: "process" })?;
+    plan_with(spec, facts, placement, None)
+}
+
+/// [`plan`] with the spec's seccomp filter, if that has been compiled before.
+pub(crate) fn plan_with(
+    spec: &Spec,
+    facts: &HostFacts,
+    placement: &Placement,
+    filter: Option<&Program>,
+) -> Result<Plan, PlanError> {
+    let process =
+        spec.oci.process().as_ref().ok_or(PlanError::Missing { clause: "process", what: "process" })?;
     let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
     if spec.airlock.gpu.is_some() {
         return Err(PlanError::Unsupported {
@@ -228,14 +238,18 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
     }
     let namespaces = namespaces(spec, cgroup.is_some())?;
     let early = |namespace: &Namespace| !matches!(namespace, Namespace::Network | Namespace::Cgroup);
-    host.push(step("identity", Action::CloneInit {
-        namespaces: namespaces.iter().copied().filter(early).collect(),
-    }));
-    host.push(step("identity.ids", Action::WriteIdMaps {
-        maps: identity.maps.clone(),
-        deny_setgroups: identity.deny_setgroups,
-        helper: identity.helper,
-    }));
+    host.push(step(
+        "identity",
+        Action::CloneInit { namespaces: namespaces.iter().copied().filter(early).collect() },
+    ));
+    host.push(step(
+        "identity.ids",
+        Action::WriteIdMaps {
+            maps: identity.maps.clone(),
+            deny_setgroups: identity.deny_setgroups,
+            helper: identity.helper,
+        },
+    ));
 
     host.extend(cgroup_later);
 
@@ -250,13 +264,13 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
             child.push(step("network.mode", Action::LoopbackUp));
         }
     }
-    child.append(&mut layout.child_made);
+    child.append(&mut layout.made);
     if identity.root {
-        host.append(&mut layout.build);
+        host.append(&mut layout.brought);
         host.push(step("root", Action::HandOver { mounts: layout.handed_over.clone() }));
         child.push(step("root", Action::Receive { mounts: layout.handed_over.clone() }));
     } else {
-        child.append(&mut layout.build);
+        child.append(&mut layout.brought);
         host.push(step("limits", Action::HandOver { mounts: Vec::new() }));
         child.push(step("limits", Action::Receive { mounts: Vec::new() }));
     }
@@ -269,7 +283,7 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
     if process.terminal().unwrap_or(false) {
         child.push(step("process", Action::OpenTerminal));
     }
-    finish(spec, facts, process, &identity, &mut child)?;
+    finish(spec, facts, process, &identity, filter, &mut child)?;
 
     let expect = Expectations {
         namespaces,
@@ -278,7 +292,13 @@ pub fn plan(spec: &Spec, facts: &HostFacts, placement: &Placement) -> Result<Pla
         groups: identity.groups.clone(),
         capabilities: identity.capabilities.clone(),
         mounts: layout.expected,
-        covered: linux.masked_paths().iter().chain(linux.readonly_paths()).flatten().map(PathBuf::from).collect(),
+        covered: linux
+            .masked_paths()
+            .iter()
+            .chain(linux.readonly_paths())
+            .flatten()
+            .map(PathBuf::from)
+            .collect(),
         seccomp: linux.seccomp().is_some(),
         hostname: spec.oci.hostname().clone(),
         resources: cgroup.is_some().then(|| linux.resources().clone()).flatten(),
@@ -296,28 +316,33 @@ fn finish(
     facts: &HostFacts,
     process: &oci_spec::runtime::Process,
     identity: &identity::Identity,
+    filter: Option<&Program>,
     child: &mut Vec<Step>,
 ) -> Result<(), PlanError> {
     let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
     if !spec.airlock.nesting {
         child.push(step("nesting", Action::ForbidUserNamespaces));
     }
-    let absolute = |paths: &Option<Vec<String>>| paths.iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
+    let absolute =
+        |paths: &Option<Vec<String>>| paths.iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
     child.push(step("root", Action::Mask { paths: absolute(linux.masked_paths()) }));
     child.push(step("root", Action::ReadOnly { paths: absolute(linux.readonly_paths()) }));
     if let Some(name) = spec.oci.hostname() {
         child.push(step("identity.hostname", Action::Hostname { name: name.clone() }));
     }
     child.push(step("limits", Action::Limits { limits: rlimits(process, facts) }));
-    child.push(step("capabilities.keep", Action::DropBounding {
-        keep: identity.capabilities.clone(),
-        last: facts.last_capability,
-    }));
-    child.push(step("identity.user", Action::SetIds {
-        uid: identity.uid,
-        gid: identity.gid,
-        groups: identity.groups.as_ref().map(|_| identity.inner_groups.clone()),
-    }));
+    child.push(step(
+        "capabilities.keep",
+        Action::DropBounding { keep: identity.capabilities.clone(), last: facts.last_capability },
+    ));
+    child.push(step(
+        "identity.user",
+        Action::SetIds {
+            uid: identity.uid,
+            gid: identity.gid,
+            groups: identity.groups.as_ref().map(|_| identity.inner_groups.clone()),
+        },
+    ));
     child.push(step("capabilities.keep", Action::SetCapabilities { keep: identity.capabilities.clone() }));
     child.push(step("process", Action::DieWithMonitor));
     child.push(step("process", Action::NoNewPrivileges));
@@ -326,19 +351,22 @@ fn finish(
     }
     child.push(step("process", Action::CloseDescriptors));
     child.push(step("process", Action::EnterWorkingDirectory { path: process.cwd().clone() }));
-    if let Some(seccomp) = linux.seccomp() {
-        crate::seccomp::check_launch_set(seccomp)?;
-        let program = crate::seccomp::compile(seccomp)?;
-        child.push(step("seccomp.profile", Action::Seccomp { instructions: program.instructions.len(), program, flags: crate::seccomp::Flags::of(seccomp) }));
+    if let Some(document) = linux.seccomp() {
+        let program = filter.cloned().map_or_else(|| seccomp::compile(document), Ok)?;
+        program.check_launch_set()?;
+        child.push(step(
+            "seccomp.profile",
+            Action::Seccomp {
+                instructions: program.instructions.len(),
+                program,
+                flags: seccomp::Flags::of(document),
+            },
+        ));
     }
     Ok(())
 }
 
-fn landlock_step(
-    spec: &Spec,
-    landlock: &Landlock,
-    facts: &HostFacts,
-) -> Result<Option<Step>, PlanError> {
+fn landlock_step(spec: &Spec, landlock: &Landlock, facts: &HostFacts) -> Result<Option<Step>, PlanError> {
     if facts.landlock_abi < landlock.min_abi {
         let remedy = if facts.landlock_abi == 0 {
             "boot with `lsm=landlock,...` (or a kernel built with it), or set min_abi = 0 for best effort"
@@ -350,7 +378,7 @@ fn landlock_step(
     if facts.landlock_abi == 0 {
         return Ok(None);
     }
-    let rules = layout::landlock_rules(spec, landlock);
+    let rules = landlock::rules(spec, landlock);
     Ok(Some(step("landlock", Action::Landlock { abi: facts.landlock_abi, rules })))
 }
 
@@ -362,13 +390,16 @@ fn cgroup_steps(
     lowered: &mut Vec<Lowered>,
 ) -> Result<(Option<CgroupTarget>, Vec<Step>), PlanError> {
     let linux = spec.oci.linux().as_ref();
-    let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) else { return Ok((None, Vec::new())) };
+    let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) else {
+        return Ok((None, Vec::new()));
+    };
     let mut needs = Needs::new(resources, &spec.airlock.best_effort)?;
     if needs.devices && !facts.root {
         needs.devices = false;
         lowered.push(Lowered {
             clause: "devices".into(),
-            what: "no device filter: only root may install one; the nodes bound into /dev are all there is".into(),
+            what: "no device filter: only root may install one; the nodes bound into /dev are all there is"
+                .into(),
         });
     }
     let target = CgroupTarget::new(&facts.cgroups, placement.cgroup_parent.as_ref(), &placement.id, &needs)?;
@@ -388,7 +419,8 @@ fn cgroup_steps(
 fn namespaces(spec: &Spec, cgroup: bool) -> Result<Vec<Namespace>, PlanError> {
     use oci_spec::runtime::LinuxNamespaceType as Oci;
     let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
-    let listed = linux.namespaces().as_ref().ok_or(PlanError::Missing { clause: "root", what: "namespaces" })?;
+    let listed =
+        linux.namespaces().as_ref().ok_or(PlanError::Missing { clause: "root", what: "namespaces" })?;
     let mut kinds = Vec::new();
     for namespace in listed {
         if namespace.path().is_some() {

@@ -48,7 +48,7 @@ pub struct Idmap {
 /// A uid and a gid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Owner {
-    /// User id, as the side that performs the step sees it.
+    /// User id: of the host on the host side, inside on the child side.
     pub uid: u32,
     /// Group id, likewise.
     pub gid: u32,
@@ -70,7 +70,7 @@ pub enum Entry {
         /// Its bytes.
         content: String,
     },
-    /// A copy of a small regular file of the host; left out where the host has none.
+    /// A copy of a small regular file of the host; left out where the host has none that everybody may read.
     Copy {
         /// The host's file.
         source: PathBuf,

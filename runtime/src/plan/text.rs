@@ -31,12 +31,18 @@ impl fmt::Display for Step {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::CreateCgroup { target } => write!(f, "create control group {}", trees(target, Version::V2)),
-            Action::LimitCgroup { target, .. } => {
-                write!(f, "create control groups {}, limit them all", trees(target, Version::V1))
-            }
+            Action::CreateCgroup { target } => match trees(target, Version::V2).as_str() {
+                "" => f.write_str("create no control group yet: there is no v2 tree"),
+                v2 => write!(f, "create control group {v2}"),
+            },
+            Action::LimitCgroup { target, .. } => match trees(target, Version::V1).as_str() {
+                "" => f.write_str("limit the control group"),
+                v1 => write!(f, "create control groups {v1}, limit them all"),
+            },
             Action::FilterDevices { .. } => f.write_str("allow the listed devices and no others"),
-            Action::CloneInit { namespaces } => write!(f, "clone init into new namespaces: {}", names(namespaces)),
+            Action::CloneInit { namespaces } => {
+                write!(f, "clone init into new namespaces: {}", names(namespaces))
+            }
             Action::WriteIdMaps { maps, helper, .. } => {
                 write!(f, "map ids{}:", if *helper { " by newuidmap" } else { "" })?;
                 for (kind, lines) in [("uid", &maps.uids), ("gid", &maps.gids)] {
@@ -47,7 +53,11 @@ impl fmt::Display for Action {
                 Ok(())
             }
             Action::NewTmpfs { mount, size, mode, owner, flags } => {
-                write!(f, "{mount} = tmpfs of {size} bytes, mode {mode:o}, owner {}:{}{flags}", owner.uid, owner.gid)
+                write!(
+                    f,
+                    "{mount} = tmpfs of {size} bytes, mode {mode:o}, owner {}:{}{flags}",
+                    owner.uid, owner.gid
+                )
             }
             Action::CloneTree { mount, source, flags, idmap, .. } => {
                 let idmap = if idmap.is_some() { ", idmapped" } else { "" };
@@ -92,7 +102,9 @@ impl fmt::Display for Action {
             }
             Action::CloseDescriptors => f.write_str("close what was inherited, reset umask"),
             Action::EnterWorkingDirectory { path } => write!(f, "enter {}", path.display()),
-            Action::Seccomp { instructions, .. } => write!(f, "seccomp filter of {instructions} instructions"),
+            Action::Seccomp { instructions, .. } => {
+                write!(f, "seccomp filter of {instructions} instructions")
+            }
         }
     }
 }

@@ -119,8 +119,6 @@ impl Assembler {
     /// The program, which starts at the instruction pushed last.
     pub(super) fn finish(mut self) -> Program {
         self.reversed.reverse();
-        Program {
-            instructions: self.reversed,
-        }
+        Program { instructions: self.reversed }
     }
 }

@@ -206,10 +206,7 @@ pub const NESTING: &[&str] = &[
 
 /// Why both profiles refuse this call, or `None` if they do not.
 pub fn refusal(call: &str) -> Option<&'static str> {
-    REFUSED
-        .iter()
-        .find(|group| group.calls.contains(&call))
-        .map(|group| group.why)
+    REFUSED.iter().find(|group| group.calls.contains(&call)).map(|group| group.why)
 }
 
 #[cfg(test)]
@@ -222,10 +219,7 @@ mod tests {
     fn every_known_call_is_in_exactly_one_list() {
         let mut times: BTreeMap<&str, usize> =
             super::super::all().iter().map(|(name, _)| (*name, 0)).collect();
-        let lists = ALLOWED
-            .iter()
-            .map(|group| group.calls)
-            .chain(REFUSED.iter().map(|group| group.calls));
+        let lists = ALLOWED.iter().map(|group| group.calls).chain(REFUSED.iter().map(|group| group.calls));
         for name in lists.chain([CONDITIONAL, ABSENT]).flatten() {
             *times.get_mut(name).unwrap_or_else(|| panic!("{name} is no call")) += 1;
         }

@@ -39,15 +39,8 @@ pub fn compile(document: &LinuxSeccomp) -> Result<Program, SeccompError> {
 
 /// Names in the document that are no call of this architecture, in order and with repetitions.
 pub fn unknown_names(document: &LinuxSeccomp) -> Vec<&str> {
-    let names = document
-        .syscalls()
-        .iter()
-        .flatten()
-        .flat_map(|entry| entry.names());
-    names
-        .map(String::as_str)
-        .filter(|name| super::syscall_number(name).is_none())
-        .collect()
+    let names = document.syscalls().iter().flatten().flat_map(|entry| entry.names());
+    names.map(String::as_str).filter(|name| super::syscall_number(name).is_none()).collect()
 }
 
 /// From `start` up to the next run, all numbers share a decision.
@@ -141,11 +134,7 @@ impl<'a> Writer<'a> {
             self.asm.compare(op::JSET, mask, yes, no)
         } else {
             let equal = self.asm.compare(op::JEQ, value, yes, no);
-            if mask == u32::MAX {
-                equal
-            } else {
-                self.asm.and(mask, equal)
-            }
+            if mask == u32::MAX { equal } else { self.asm.and(mask, equal) }
         };
         self.asm.load(word, check)
     }

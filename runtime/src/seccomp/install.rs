@@ -28,16 +28,8 @@ impl Flags {
     }
 
     fn bits(self) -> libc::c_ulong {
-        let log = if self.log {
-            libc::SECCOMP_FILTER_FLAG_LOG
-        } else {
-            0
-        };
-        let spec = if self.spec_allow {
-            libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW
-        } else {
-            0
-        };
+        let log = if self.log { libc::SECCOMP_FILTER_FLAG_LOG } else { 0 };
+        let spec = if self.spec_allow { libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW } else { 0 };
         log | spec
     }
 }
@@ -57,29 +49,12 @@ pub fn install(program: &Program, flags: Flags) -> Result<(), SeccompError> {
     let mut filter: Vec<libc::sock_filter> = program
         .instructions
         .iter()
-        .map(|step| libc::sock_filter {
-            code: step.code,
-            jt: step.jt,
-            jf: step.jf,
-            k: step.k,
-        })
+        .map(|step| libc::sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k })
         .collect();
-    let program = libc::sock_fprog {
-        len,
-        filter: filter.as_mut_ptr(),
-    };
+    let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
     // SAFETY: `program` points to `len` instructions that outlive the call; the kernel copies them.
     let result = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            flags.bits(),
-            &raw const program,
-        )
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags.bits(), &raw const program)
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(SeccompError::Install(std::io::Error::last_os_error()))
-    }
+    if result == 0 { Ok(()) } else { Err(SeccompError::Install(std::io::Error::last_os_error())) }
 }

@@ -5,8 +5,8 @@
 
 use thiserror::Error;
 
-use super::program::{Instruction, Program, offset};
 use super::SeccompError;
+use super::program::{Instruction, Program, offset};
 use super::table::Architecture;
 use super::verdict::Verdict;
 
@@ -38,10 +38,9 @@ impl SeccompData {
             offset::NUMBER => self.number,
             offset::ARCH => self.arch,
             8 | 12 => half(self.instruction_pointer, at == 12),
-            offset::ARGS..offset::END => half(
-                self.args[((at - offset::ARGS) / 8) as usize],
-                !at.is_multiple_of(8),
-            ),
+            offset::ARGS..offset::END => {
+                half(self.args[((at - offset::ARGS) / 8) as usize], !at.is_multiple_of(8))
+            }
             _ => return None,
         })
     }

@@ -79,12 +79,7 @@ impl Program {
         let arch = Architecture::native()?;
         for (call, args) in LAUNCH_SET {
             let Some(number) = arch.number(call) else { continue };
-            let data = SeccompData {
-                number,
-                arch: arch.audit(),
-                instruction_pointer: 0,
-                args: *args,
-            };
+            let data = SeccompData { number, arch: arch.audit(), instruction_pointer: 0, args: *args };
             let verdict = run(self, &data)?;
             if !verdict.lets_through() {
                 return Err(SeccompError::LaunchSet { call, verdict });

@@ -29,7 +29,7 @@ pub const PROFILES: &[&str] = &["default", "strict"];
 /// | clone | no namespace flag | as unshare. CLONE_NEWTIME lies in the byte that clone takes as exit signal |
 /// | chmod family, creat, mkdir, open with O_CREAT or O_TMPFILE, mknod | no set-id bit in the mode | on an idmapped mount the file belongs to a user of the host |
 /// | mknod | regular file, FIFO or socket | device nodes are the host's to give |
-/// | socket | unix, inet, inet6, netlink route | others are rarely used kernel code, or (vsock) a way out. They get EAFNOSUPPORT, with which programs such as PAM or OpenSSL go on, while EPERM stops them |
+/// | socket | unix, inet, inet6, netlink route | others are rarely used kernel code, or (vsock) a way out. Netlink audit gets EAFNOSUPPORT, the answer of a kernel without audit, with which PAM goes on while EPERM stops it |
 /// | socketpair | unix | same |
 /// | ioctl | not TIOCSTI, TIOCLINUX | type into the caller's terminal (CVE-2017-5226). The kernel looks at the low 32 bits only, so the filter does (CVE-2019-10063) |
 /// | personality | 0, ADDR_NO_RANDOMIZE, or the query | READ_IMPLIES_EXEC and the rest weaken the process; debuggers and some Lisps switch their own address randomisation off |
@@ -47,12 +47,7 @@ pub fn profile(name: &str) -> Option<LinuxSeccomp> {
 pub fn set_action(document: &mut LinuxSeccomp, call: &str, action: LinuxSeccompAction, errno: Option<u32>) {
     let mut entries = document.syscalls().clone().unwrap_or_default();
     for entry in &mut entries {
-        let names = entry
-            .names()
-            .iter()
-            .filter(|name| *name != call)
-            .cloned()
-            .collect();
+        let names = entry.names().iter().filter(|name| *name != call).cloned().collect();
         entry.set_names(names);
     }
     entries.retain(|entry| !entry.names().is_empty());
@@ -89,14 +84,8 @@ fn build(strict: bool) -> LinuxSeccomp {
     let allowed = ALLOWED.iter().filter(|group| group.strict || !strict);
     let names: Vec<&str> = allowed.flat_map(|group| group.calls).copied().collect();
     let mut rules = vec![rule(&names, ALLOW, None, Vec::new()), errno(ABSENT, libc::ENOSYS)];
-    rules.push(allow(
-        &["clone"],
-        vec![masked(0, u64::from(NAMESPACES.unsigned_abs()), 0)],
-    ));
-    rules.push(allow(
-        &["chmod", "creat", "fchmod", "mkdir"],
-        vec![masked(1, SET_ID, 0)],
-    ));
+    rules.push(allow(&["clone"], vec![masked(0, u64::from(NAMESPACES.unsigned_abs()), 0)]));
+    rules.push(allow(&["chmod", "creat", "fchmod", "mkdir"], vec![masked(1, SET_ID, 0)]));
     rules.push(allow(&["fchmodat", "mkdirat"], vec![masked(2, SET_ID, 0)]));
     for (call, flags) in [("open", 1), ("openat", 2)] {
         rules.push(allow(&[call], vec![masked(flags, CREATES, 0)]));
@@ -105,12 +94,10 @@ fn build(strict: bool) -> LinuxSeccomp {
     if strict {
         let requests = TERMINAL.iter().chain(DESCRIPTOR);
         rules.extend(requests.map(|request| allow(&["ioctl"], vec![masked(1, INT, *request)])));
-        rules.push(errno(&["socket"], libc::EAFNOSUPPORT));
     } else {
         rules.extend(wide());
     }
     rules.push(allow(&["socketpair"], vec![equal(0, libc::AF_UNIX)]));
-    rules.push(errno(&["socketpair"], libc::EAFNOSUPPORT));
 
     let mut document = LinuxSeccomp::default();
     document
@@ -126,19 +113,11 @@ fn wide() -> Vec<LinuxSyscall> {
     let mut rules = Vec::new();
     for kind in [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK] {
         for (call, mode) in [("mknod", 1), ("mknodat", 2)] {
-            rules.push(allow(
-                &[call],
-                vec![masked(mode, u64::from(libc::S_IFMT) | SET_ID, u64::from(kind))],
-            ));
+            rules.push(allow(&[call], vec![masked(mode, u64::from(libc::S_IFMT) | SET_ID, u64::from(kind))]));
         }
     }
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
-        rules.push(rule(
-            &["ioctl"],
-            ERRNO,
-            Some(libc::EPERM.unsigned_abs()),
-            vec![masked(1, INT, request)],
-        ));
+        rules.push(rule(&["ioctl"], ERRNO, Some(libc::EPERM.unsigned_abs()), vec![masked(1, INT, request)]));
     }
     rules.push(allow(&["ioctl"], Vec::new()));
     for persona in [0, ADDR_NO_RANDOMIZE, INT] {
@@ -147,11 +126,13 @@ fn wide() -> Vec<LinuxSyscall> {
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
         rules.push(allow(&["socket"], vec![equal(0, family)]));
     }
-    rules.push(allow(
+    rules.push(allow(&["socket"], vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_ROUTE)]));
+    rules.push(rule(
         &["socket"],
-        vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_ROUTE)],
+        ERRNO,
+        Some(libc::EAFNOSUPPORT.unsigned_abs()),
+        vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_AUDIT)],
     ));
-    rules.push(errno(&["socket"], libc::EAFNOSUPPORT));
     rules
 }
 

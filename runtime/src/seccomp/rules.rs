@@ -60,20 +60,9 @@ struct Said {
 
 /// Reads an OCI document; names that the table lacks are skipped, as engines do.
 pub(super) fn decide(arch: Architecture, document: &LinuxSeccomp) -> Result<Decisions, SeccompError> {
-    let default = verdict(
-        "the default",
-        document.default_action(),
-        document.default_errno_ret(),
-    )?;
-    let unknown = if permissive(document.default_action()) {
-        default
-    } else {
-        Verdict::NO_SUCH_CALL
-    };
-    let unknown = Decision {
-        rules: Vec::new(),
-        otherwise: unknown,
-    };
+    let default = verdict("the default", document.default_action(), document.default_errno_ret())?;
+    let unknown = if permissive(document.default_action()) { default } else { Verdict::NO_SUCH_CALL };
+    let unknown = Decision { rules: Vec::new(), otherwise: unknown };
 
     let mut said: Vec<Option<Said>> = Vec::new();
     for (_, number) in arch.all() {
@@ -99,10 +88,7 @@ pub(super) fn decide(arch: Architecture, document: &LinuxSeccomp) -> Result<Deci
         .into_iter()
         .map(|said| match said {
             None => unknown.clone(),
-            Some(Said { rules, always }) => Decision {
-                rules,
-                otherwise: always.unwrap_or(default),
-            },
+            Some(Said { rules, always }) => Decision { rules, otherwise: always.unwrap_or(default) },
         })
         .collect();
     Ok(Decisions { known, unknown })
@@ -127,33 +113,20 @@ fn rules(entry: &LinuxSyscall) -> Result<Rules, SeccompError> {
     if args.is_empty() {
         return Ok(Rules::Always(verdict));
     }
-    let conditions = args
-        .iter()
-        .map(|arg| condition(name(), arg))
-        .collect::<Result<Vec<_>, _>>()?;
-    let repeated = conditions
-        .iter()
-        .enumerate()
-        .any(|(at, c)| conditions[..at].iter().any(|d| c.arg == d.arg));
+    let conditions = args.iter().map(|arg| condition(name(), arg)).collect::<Result<Vec<_>, _>>()?;
+    let repeated =
+        conditions.iter().enumerate().any(|(at, c)| conditions[..at].iter().any(|d| c.arg == d.arg));
     Ok(Rules::If(if repeated {
         // libseccomp takes an argument once per rule; runc and crun then make each condition its own rule.
-        conditions
-            .into_iter()
-            .map(|c| Rule {
-                conditions: vec![c],
-                verdict,
-            })
-            .collect()
+        conditions.into_iter().map(|c| Rule { conditions: vec![c], verdict }).collect()
     } else {
         vec![Rule { conditions, verdict }]
     }))
 }
 
 fn verdict(call: &str, action: LinuxSeccompAction, errno: Option<u32>) -> Result<Verdict, SeccompError> {
-    Verdict::from_oci(action, errno).ok_or_else(|| SeccompError::Errno {
-        call: call.to_owned(),
-        value: errno.unwrap_or_default(),
-    })
+    Verdict::from_oci(action, errno)
+        .ok_or_else(|| SeccompError::Errno { call: call.to_owned(), value: errno.unwrap_or_default() })
 }
 
 fn condition(call: &str, arg: &LinuxSeccompArg) -> Result<Condition, SeccompError> {
@@ -161,42 +134,17 @@ fn condition(call: &str, arg: &LinuxSeccompArg) -> Result<Condition, SeccompErro
         ScmpCmpEq, ScmpCmpGe, ScmpCmpGt, ScmpCmpLe, ScmpCmpLt, ScmpCmpMaskedEq, ScmpCmpNe,
     };
     let index = u32::try_from(arg.index()).ok().filter(|index| *index < 6);
-    let index = index.ok_or_else(|| SeccompError::Argument {
-        call: call.to_owned(),
-        index: arg.index(),
-    })?;
+    let index = index.ok_or_else(|| SeccompError::Argument { call: call.to_owned(), index: arg.index() })?;
     let value = arg.value();
     let (test, negated) = match arg.op() {
-        ScmpCmpEq => (
-            Test::Masked {
-                mask: u64::MAX,
-                value,
-            },
-            false,
-        ),
-        ScmpCmpNe => (
-            Test::Masked {
-                mask: u64::MAX,
-                value,
-            },
-            true,
-        ),
+        ScmpCmpEq => (Test::Masked { mask: u64::MAX, value }, false),
+        ScmpCmpNe => (Test::Masked { mask: u64::MAX, value }, true),
         // seccomp_rule_add(3): the masked argument equals the masked datum.
-        ScmpCmpMaskedEq => (
-            Test::Masked {
-                mask: value,
-                value: arg.value_two().unwrap_or(0) & value,
-            },
-            false,
-        ),
+        ScmpCmpMaskedEq => (Test::Masked { mask: value, value: arg.value_two().unwrap_or(0) & value }, false),
         ScmpCmpGt => (Test::Above(value), false),
         ScmpCmpLe => (Test::Above(value), true),
         ScmpCmpGe => (Test::AtLeast(value), false),
         ScmpCmpLt => (Test::AtLeast(value), true),
     };
-    Ok(Condition {
-        arg: index,
-        test,
-        negated,
-    })
+    Ok(Condition { arg: index, test, negated })
 }

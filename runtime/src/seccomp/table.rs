@@ -41,9 +41,7 @@ impl Architecture {
         if cfg!(target_arch = "x86_64") {
             Ok(Self::X86_64)
         } else {
-            Err(SeccompError::Architecture {
-                name: std::env::consts::ARCH,
-            })
+            Err(SeccompError::Architecture { name: std::env::consts::ARCH })
         }
     }
 
@@ -57,10 +55,7 @@ impl Architecture {
     /// The number of a call, if this table knows its name.
     pub fn number(self, name: &str) -> Option<u32> {
         let calls = self.all();
-        calls
-            .binary_search_by(|(known, _)| (*known).cmp(name))
-            .ok()
-            .map(|at| calls[at].1)
+        calls.binary_search_by(|(known, _)| (*known).cmp(name)).ok().map(|at| calls[at].1)
     }
 
     /// The name of a number, if this table knows it.

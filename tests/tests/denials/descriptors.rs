@@ -91,10 +91,17 @@ fn a_directory_is_no_standard_stream() {
 #[test]
 fn a_socket_is_no_standard_stream() {
     let site = Site::new();
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let run = site.run().policy(site.policy("")).stdout(OwnedFd::from(theirs));
-    run.end(["true"]).refused(&["stdout", "socket"]);
-    drop(ours);
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    let socket = || OwnedFd::from(theirs.try_clone().unwrap());
+    let run = || site.run().policy(site.policy(""));
+    run().stdin(socket()).end(["true"]).refused(&["stdin", "socket"]);
+    run()
+        .stdout(socket())
+        .end(["true"])
+        .refused(&["stdout", "socket"]);
+    let (input, typed) = nix::unistd::pipe().unwrap();
+    drop(typed);
+    run().stdin(input).end(["cat"]).succeeded();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use airlock_tests::{Outcome, Site};
+use airlock_tests::{Caller, Outcome, Site};
 
 use crate::STRIPPED;
 
@@ -62,7 +62,7 @@ fn an_unmounted_path_is_not_there() {
 #[test]
 fn the_hosts_private_files_are_not_there() {
     let site = Site::new();
-    for path in ["/etc/shadow", "/root", "/home", "/var/log", "/boot/grub"] {
+    for path in ["/etc/shadow", "/root", "/var/log", "/boot/grub"] {
         if Path::new(path).is_dir() {
             let found = site.inside("", ["list", path]);
             assert!(
@@ -73,6 +73,9 @@ fn the_hosts_private_files_are_not_there() {
             site.inside("", ["read", path]).refused(&["ENOENT", "EACCES"]);
         }
     }
+    // The sandbox's own, in memory.
+    assert_eq!(site.inside("", ["list", "/home"]).done(), "user");
+    assert_eq!(site.inside("", ["list", "/home/user"]).done(), "");
 }
 
 #[test]
@@ -160,9 +163,17 @@ fn run_is_private() {
 #[test]
 fn the_root_takes_writes_where_the_policy_says() {
     let site = Site::new();
-    let tree = site.folder("tree");
+    // Root's tree belongs to root, as an unpacked image does.
+    let folder = |name: &str| match site.caller() {
+        Caller::Root => {
+            fs::create_dir(site.path(name)).unwrap();
+            site.path(name)
+        }
+        _ => site.folder(name),
+    };
+    let tree = folder("tree");
     for name in ["probe", "proc", "dev", "tmp", "run", "sys", "etc", "open"] {
-        site.folder(&format!("tree/{name}"));
+        folder(&format!("tree/{name}"));
     }
     fs::set_permissions(tree.join("open"), fs::Permissions::from_mode(0o777)).unwrap();
     let kept = site.folder("kept");
@@ -256,13 +267,33 @@ fn the_first_process_is_closed() {
     site.inside("", ["open", "/proc/self/environ", "r"]).done();
 }
 
-/// With a kept capability, mounts made by the parent would be the payload's to undo unless they are locked.
+/// Root of a namespace made inside may mount, but what Airlock mounted stays as it is.
 #[test]
-fn kept_capabilities_do_not_unlock_mounts() {
+fn mounts_are_locked_for_namespaces_inside() {
     let site = Site::new();
-    let clauses = format!("{STRIPPED}[capabilities]\nkeep = [\"CAP_SYS_ADMIN\"]\n");
-    site.inside(&clauses, ["mount-tmpfs", "/tmp"]).done();
-    site.inside(&clauses, ["set-writable", "/usr"])
+    let data = site.folder("data");
+    let clauses = |mode: &str| {
+        let mount = mount(&data, &format!("mode = \"{mode}\""));
+        format!("nesting = true\n{STRIPPED}{mount}")
+    };
+    site.inside(&clauses("ro"), ["nested", "mount-tmpfs", "/tmp"])
+        .done();
+    site.inside(&clauses("ro"), ["nested", "set-writable", "/data"])
         .refused(&["EPERM"]);
-    site.inside(&clauses, ["unmount", "/usr"]).refused(&["EINVAL"]);
+    site.inside(&clauses("rw"), ["nested", "set-writable", "/data"])
+        .done();
+    site.inside(&clauses("ro"), ["nested", "unmount", "/usr"])
+        .refused(&["EINVAL"]);
+}
+
+/// In the sandbox's own namespaces a kept CAP_SYS_ADMIN could undo the mounts, so it is not kept.
+#[test]
+fn the_capability_that_undoes_mounts_is_not_kept() {
+    let site = Site::new();
+    let keep = |name: &str| {
+        let policy = site.policy(&format!("[capabilities]\nkeep = [\"{name}\"]\n"));
+        site.run().policy(policy).end(["true"])
+    };
+    keep("CAP_SYS_ADMIN").refused(&["CAP_SYS_ADMIN", "narrower"]);
+    keep("CAP_NET_BIND_SERVICE").succeeded();
 }

@@ -125,11 +125,15 @@ fn the_host_name_is_the_policys() {
 fn the_host_name_is_not_changed() {
     let site = Site::new();
     let before = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let keep = format!("{STRIPPED}[capabilities]\nkeep = [\"CAP_SYS_ADMIN\"]\n");
+    // The filter alone, where the payload is root of a name space of its own.
+    let loose = "nesting = true\n";
+    let strict = format!("{loose}[seccomp]\ndeny = [\"sethostname\"]\n");
     site.inside("", ["set-host-name", "mine"]).refused(&["EPERM"]);
     site.inside(STRIPPED, ["set-host-name", "mine"])
         .refused(&["EPERM"]);
-    site.inside(&keep, ["set-host-name", "mine"]).done();
+    site.inside(&strict, ["nested", "set-host-name", "mine"])
+        .refused(&["EPERM"]);
+    site.inside(loose, ["nested", "set-host-name", "mine"]).done();
     assert_eq!(
         std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap(),
         before

@@ -1,5 +1,6 @@
 //! System V and POSIX objects, keys and processes of the host.
 
+use std::ffi::CString;
 use std::path::PathBuf;
 
 use airlock_tests::Site;
@@ -42,6 +43,29 @@ fn shared_memory_of_the_host_is_not_found() {
 #[test]
 fn shared_memory_of_ones_own_works() {
     Site::new().inside("", ["make-segment", "77"]).done();
+}
+
+/// Landlock has no rule that could allow a queue: the file system of queues is mounted nowhere.
+#[test]
+fn message_queues_of_the_host_are_not_found() {
+    struct Queue(CString);
+    impl Drop for Queue {
+        fn drop(&mut self) {
+            // SAFETY: the name is a C string that outlives the call.
+            unsafe { libc::mq_unlink(self.0.as_ptr()) };
+        }
+    }
+    let site = Site::new();
+    let name = format!("/airlock-test-{}", std::process::id());
+    let _queue = Queue(CString::new(name.clone()).unwrap());
+    site.outside(["make-queue", &name]).done();
+    site.outside(["open-queue", &name]).done();
+    site.inside("", ["open-queue", &name])
+        .refused(&["ENOENT", "EACCES"]);
+    site.inside(STRIPPED, ["open-queue", &name]).refused(&["ENOENT"]);
+    site.inside("", ["make-queue", "/mine"]).refused(&["EACCES"]);
+    site.inside("[landlock]\nenabled = false\n", ["make-queue", "/mine"])
+        .done();
 }
 
 #[test]

@@ -93,6 +93,36 @@ fn cpuset() {
     }
 }
 
+/// The kernel's counter of version 1 holds memory and swap together.
+#[test]
+fn swap() {
+    let site = limited_site!();
+    let group = site.cgroups().unwrap();
+    let seen = |swap: &str| -> Option<(u64, bool)> {
+        let policy = site.policy(&format!("[limits]\nmemory = \"64MiB\"\nswap = \"{swap}\"\n"));
+        let mut live = site
+            .run()
+            .policy(policy)
+            .start([Site::probe_inside(), "rest", "30"]);
+        live.printed("ready");
+        let read = |name: &str| {
+            let mut files = group.children().into_iter().map(|folder| folder.join(name));
+            files.find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
+        };
+        let both = read("memory.memsw.limit_in_bytes").map(|bytes| (bytes, true));
+        let found = both.or_else(|| read("memory.swap.max").map(|bytes| (bytes, false)));
+        live.signal(nix::sys::signal::Signal::SIGTERM);
+        live.end();
+        found
+    };
+    let Some((none, together)) = seen("0B") else {
+        skip!("this kernel does not count swap");
+    };
+    let memory = if together { 64 << 20 } else { 0 };
+    assert_eq!(none, memory);
+    assert_eq!(seen("32MiB").unwrap().0, memory + (32 << 20));
+}
+
 #[test]
 fn tmp() {
     refused_then_done(

@@ -23,18 +23,11 @@ pub(super) fn expected(document: &LinuxSeccomp, data: &SeccompData) -> u32 {
         return unknown;
     };
     let entries = document.syscalls().iter().flatten();
-    let entries: Vec<_> = entries
-        .filter(|entry| entry.names().iter().any(|known| known == name))
-        .collect();
+    let entries: Vec<_> = entries.filter(|entry| entry.names().iter().any(|known| known == name)).collect();
     let conditional = |entry: &&&LinuxSyscall| entry.args().as_ref().is_some_and(|args| !args.is_empty());
-    let matching = entries
-        .iter()
-        .filter(conditional)
-        .find(|entry| holds(entry, &data.args));
+    let matching = entries.iter().filter(conditional).find(|entry| holds(entry, &data.args));
     let wide = entries.iter().find(|entry| !conditional(entry));
-    matching
-        .or(wide)
-        .map_or(default, |entry| entry.action().as_u32(entry.errno_ret()))
+    matching.or(wide).map_or(default, |entry| entry.action().as_u32(entry.errno_ret()))
 }
 
 fn holds(entry: &LinuxSyscall, args: &[u64; 6]) -> bool {
@@ -53,14 +46,8 @@ fn holds(entry: &LinuxSyscall, args: &[u64; 6]) -> bool {
         }
     });
     let mut seen = [0; 6];
-    conditions
-        .iter()
-        .for_each(|condition| seen[condition.index()] += 1);
-    if seen.iter().any(|times| *times > 1) {
-        held.any(|held| held)
-    } else {
-        held.all(|held| held)
-    }
+    conditions.iter().for_each(|condition| seen[condition.index()] += 1);
+    if seen.iter().any(|times| *times > 1) { held.any(|held| held) } else { held.all(|held| held) }
 }
 
 /// Values that could make a difference to some condition on argument `index` of the call.
@@ -98,30 +85,14 @@ pub(super) fn compare(document: &LinuxSeccomp, program: &Program, more: &[u64]) 
     let check = |data: SeccompData| {
         let got = run(program, &data).unwrap().raw();
         let want = expected(document, &data);
-        assert_eq!(
-            got,
-            want,
-            "{:?} {data:x?}: {got:#x}, not {want:#x}",
-            syscall_name(data.number)
-        );
+        assert_eq!(got, want, "{:?} {data:x?}: {got:#x}, not {want:#x}", syscall_name(data.number));
     };
-    let beyond = [
-        0x3fff_ffff,
-        1 << 30,
-        (1 << 30) + 1,
-        (1 << 30) + 520,
-        1 << 31,
-        u32::MAX - 1,
-        u32::MAX,
-    ];
+    let beyond = [0x3fff_ffff, 1 << 30, (1 << 30) + 1, (1 << 30) + 520, 1 << 31, u32::MAX - 1, u32::MAX];
     for number in (0..1024).chain(beyond) {
         for args in [[0; 6], [1; 6], [u64::MAX; 6]] {
             check(data(number, args));
             for arch in [0x4000_0003, 0xc000_00b7, 0, u32::MAX] {
-                check(SeccompData {
-                    arch,
-                    ..data(number, args)
-                });
+                check(SeccompData { arch, ..data(number, args) });
             }
         }
         let Some(name) = syscall_name(number) else {
@@ -130,12 +101,7 @@ pub(super) fn compare(document: &LinuxSeccomp, program: &Program, more: &[u64]) 
         let mentioned: Vec<usize> = (0..6).filter(|index| mentions(document, name, *index)).collect();
         let values: Vec<Vec<u64>> = mentioned
             .iter()
-            .map(|index| {
-                corners(document, name, *index)
-                    .into_iter()
-                    .chain(more.iter().copied())
-                    .collect()
-            })
+            .map(|index| corners(document, name, *index).into_iter().chain(more.iter().copied()).collect())
             .collect();
         for (at, index) in mentioned.iter().enumerate() {
             for fill in [0, 1, u64::MAX] {
@@ -158,8 +124,5 @@ pub(super) fn compare(document: &LinuxSeccomp, program: &Program, more: &[u64]) 
 fn mentions(document: &LinuxSeccomp, name: &str, index: usize) -> bool {
     let entries = document.syscalls().iter().flatten();
     let entries = entries.filter(|entry| entry.names().iter().any(|known| known == name));
-    entries
-        .filter_map(|entry| entry.args().as_ref())
-        .flatten()
-        .any(|condition| condition.index() == index)
+    entries.filter_map(|entry| entry.args().as_ref()).flatten().any(|condition| condition.index() == index)
 }

@@ -13,12 +13,7 @@ use oci_spec::runtime::{
 const NATIVE: u32 = 0xc000_003e;
 
 fn data(number: u32, args: [u64; 6]) -> SeccompData {
-    SeccompData {
-        number,
-        arch: NATIVE,
-        instruction_pointer: 0x7fff_0000_1234,
-        args,
-    }
+    SeccompData { number, arch: NATIVE, instruction_pointer: 0x7fff_0000_1234, args }
 }
 
 fn answer(program: &Program, number: u32, args: [u64; 6]) -> Verdict {
@@ -35,12 +30,7 @@ fn arg(index: usize, op: LinuxSeccompOperator, value: u64, two: Option<u64>) -> 
 
 fn entry(names: &[&str], action: LinuxSeccompAction, args: Vec<LinuxSeccompArg>) -> LinuxSyscall {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-    LinuxSyscallBuilder::default()
-        .names(names)
-        .action(action)
-        .args(args)
-        .build()
-        .unwrap()
+    LinuxSyscallBuilder::default().names(names).action(action).args(args).build().unwrap()
 }
 
 fn document(default: LinuxSeccompAction, entries: Vec<LinuxSyscall>) -> LinuxSeccomp {
@@ -54,37 +44,22 @@ use LinuxSeccompOperator::{ScmpCmpEq, ScmpCmpGe, ScmpCmpLe, ScmpCmpMaskedEq};
 
 #[test]
 fn a_narrow_refusal_stands_before_a_wide_permission_in_either_order() {
-    let narrow = entry(
-        &["ioctl"],
-        ScmpActErrno,
-        vec![arg(1, ScmpCmpMaskedEq, 0xffff_ffff, Some(0x5412))],
-    );
+    let narrow = entry(&["ioctl"], ScmpActErrno, vec![arg(1, ScmpCmpMaskedEq, 0xffff_ffff, Some(0x5412))]);
     let wide = entry(&["ioctl"], ScmpActAllow, Vec::new());
     for entries in [vec![narrow.clone(), wide.clone()], vec![wide, narrow]] {
         let program = compile(&document(ScmpActKillProcess, entries)).unwrap();
         assert_eq!(answer(&program, 16, [0, 0x5413, 0, 0, 0, 0]), Verdict::Allow);
         assert_eq!(answer(&program, 16, [0, 0x5412, 0, 0, 0, 0]), Verdict::Errno(1));
         // CVE-2019-10063: the kernel ignores the high half, so a filter that compares it is passed.
-        assert_eq!(
-            answer(&program, 16, [0, 0x1_0000_5412, 0, 0, 0, 0]),
-            Verdict::Errno(1)
-        );
+        assert_eq!(answer(&program, 16, [0, 0x1_0000_5412, 0, 0, 0, 0]), Verdict::Errno(1));
     }
 }
 
 #[test]
 fn an_argument_named_twice_in_one_rule_makes_two_rules() {
     let between = vec![arg(0, ScmpCmpGe, 100, None), arg(0, ScmpCmpLe, 10, None)];
-    let program = compile(&document(
-        ScmpActErrno,
-        vec![entry(&["close"], ScmpActAllow, between)],
-    ))
-    .unwrap();
-    for (value, verdict) in [
-        (5, Verdict::Allow),
-        (50, Verdict::Errno(1)),
-        (500, Verdict::Allow),
-    ] {
+    let program = compile(&document(ScmpActErrno, vec![entry(&["close"], ScmpActAllow, between)])).unwrap();
+    for (value, verdict) in [(5, Verdict::Allow), (50, Verdict::Errno(1)), (500, Verdict::Allow)] {
         assert_eq!(answer(&program, 3, [value, 0, 0, 0, 0, 0]), verdict, "{value}");
     }
 }
@@ -99,19 +74,12 @@ fn unknown_numbers_get_enosys_unless_the_default_lets_calls_through() {
         assert_eq!(answer(&allows, number, [0; 6]), Verdict::Allow);
     }
     assert_eq!(answer(&refuses, 0, [0; 6]), Verdict::KillProcess);
-    assert_eq!(
-        Verdict::NO_SUCH_CALL,
-        Verdict::Errno(u16::try_from(libc::ENOSYS).unwrap())
-    );
+    assert_eq!(Verdict::NO_SUCH_CALL, Verdict::Errno(u16::try_from(libc::ENOSYS).unwrap()));
 }
 
 #[test]
 fn unknown_names_are_skipped_and_listed() {
-    let entries = vec![entry(
-        &["read", "riscv_flush_icache", "socketcall"],
-        ScmpActAllow,
-        Vec::new(),
-    )];
+    let entries = vec![entry(&["read", "riscv_flush_icache", "socketcall"], ScmpActAllow, Vec::new())];
     let document = document(ScmpActErrno, entries);
     assert_eq!(unknown_names(&document), ["riscv_flush_icache", "socketcall"]);
     let program = compile(&document).unwrap();
@@ -136,16 +104,10 @@ fn values_out_of_range_are_named() {
 
 #[test]
 fn a_listener_is_compiled_but_not_installed() {
-    let program = compile(&document(
-        ScmpActErrno,
-        vec![entry(&["read"], ScmpActNotify, Vec::new())],
-    ))
-    .unwrap();
+    let program =
+        compile(&document(ScmpActErrno, vec![entry(&["read"], ScmpActNotify, Vec::new())])).unwrap();
     assert_eq!(answer(&program, 0, [0; 6]), Verdict::Notify);
-    assert!(matches!(
-        install(&program, Flags::default()),
-        Err(SeccompError::Notify)
-    ));
+    assert!(matches!(install(&program, Flags::default()), Err(SeccompError::Notify)));
 }
 
 /// Comparisons jump 255 instructions at most (eight bits), so far targets need bridges.
@@ -167,51 +129,26 @@ fn long_programs_jump_right_and_too_long_ones_are_refused() {
     };
     let document = checks(1);
     let program = compile(&document).unwrap();
-    assert!(
-        program.instructions.len() > 3000,
-        "{}",
-        program.instructions.len()
-    );
+    assert!(program.instructions.len() > 3000, "{}", program.instructions.len());
     evaluate::compare(&document, &program, &[]);
 
     let error = compile(&checks(2)).unwrap_err();
-    assert!(
-        matches!(error, SeccompError::TooLong { length } if length > MAX_INSTRUCTIONS),
-        "{error}"
-    );
+    assert!(matches!(error, SeccompError::TooLong { length } if length > MAX_INSTRUCTIONS), "{error}");
 }
 
 #[test]
 fn a_listing_shows_jump_targets() {
     let entries = vec![entry(&["read"], ScmpActAllow, Vec::new())];
     let text = compile(&document(ScmpActErrno, entries)).unwrap().to_string();
-    assert!(
-        text.starts_with("   0: load arch\n   1: if == 0xc000003e go 2 else "),
-        "{text}"
-    );
-    assert!(
-        text.contains("allow\n") && text.contains("errno 1\n") && text.contains("errno 38\n"),
-        "{text}"
-    );
+    assert!(text.starts_with("   0: load arch\n   1: if == 0xc000003e go 2 else "), "{text}");
+    assert!(text.contains("allow\n") && text.contains("errno 1\n") && text.contains("errno 38\n"), "{text}");
 }
 
 #[test]
 fn the_interpreter_names_what_the_kernel_would_refuse() {
-    let step = |code, k| Instruction {
-        code,
-        jt: 0,
-        jf: 0,
-        k,
-    };
-    let fault = |steps: &[Instruction]| {
-        run(
-            &Program {
-                instructions: steps.to_vec(),
-            },
-            &data(0, [0; 6]),
-        )
-        .unwrap_err()
-    };
+    let step = |code, k| Instruction { code, jt: 0, jf: 0, k };
+    let fault =
+        |steps: &[Instruction]| run(&Program { instructions: steps.to_vec() }, &data(0, [0; 6])).unwrap_err();
     assert_eq!(fault(&[]), Fault::End { at: 0 });
     assert_eq!(fault(&[step(0x05, 7)]), Fault::End { at: 8 });
     assert_eq!(fault(&[step(0x20, 64)]), Fault::Operand { at: 0, k: 64 });
@@ -223,12 +160,7 @@ fn the_interpreter_names_what_the_kernel_would_refuse() {
 /// half of an argument.
 #[test]
 fn the_interpreter_computes() {
-    let step = |code, k| Instruction {
-        code,
-        jt: 0,
-        jf: 0,
-        k,
-    };
+    let step = |code, k| Instruction { code, jt: 0, jf: 0, k };
     let instructions = vec![
         step(0x00, 6),
         step(0x07, 0),
@@ -241,12 +173,7 @@ fn the_interpreter_computes() {
         step(0x00, 0),
         step(0x61, 15),
         step(0x20, 20),
-        Instruction {
-            code: 0x1d,
-            jt: 0,
-            jf: 1,
-            k: 0,
-        },
+        Instruction { code: 0x1d, jt: 0, jf: 1, k: 0 },
         step(0x06, 0x7fff_0000),
         step(0x06, 0x8000_0000),
     ];

@@ -34,15 +34,7 @@ fn values() -> impl Strategy<Value = u64> {
 
 fn arguments() -> impl Strategy<Value = LinuxSeccompArg> {
     use LinuxSeccompOperator::*;
-    let op = select(vec![
-        ScmpCmpNe,
-        ScmpCmpLt,
-        ScmpCmpLe,
-        ScmpCmpEq,
-        ScmpCmpGe,
-        ScmpCmpGt,
-        ScmpCmpMaskedEq,
-    ]);
+    let op = select(vec![ScmpCmpNe, ScmpCmpLt, ScmpCmpLe, ScmpCmpEq, ScmpCmpGe, ScmpCmpGt, ScmpCmpMaskedEq]);
     (0..6_usize, op, values(), values())
         .prop_map(|(index, op, value, two)| arg(index, op, value, (op == ScmpCmpMaskedEq).then_some(two)))
 }
