@@ -14,19 +14,13 @@ fn main() {
     let probe =
         ["main.c", "files.c", "ipc.c", "kernel.c", "life.c"].map(|name| folder.join("probe").join(name));
     compile(&["-pthread"], &probe, &target.join("probe"));
-    compile(
-        &["-nostdlib"],
-        &[folder.join("bench/true.c")],
-        &target.join("true"),
-    );
+    compile(&["-nostdlib"], &[folder.join("bench/true.c")], &target.join("true"));
 }
 
 fn compile(flags: &[&str], sources: &[PathBuf], target: &Path) {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let mut command = Command::new(&compiler);
-    command
-        .args(["-static", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"])
-        .args(flags);
+    command.args(["-static", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]).args(flags);
     command.arg("-o").arg(target).args(sources);
     match command.status() {
         Ok(status) if status.success() => {}

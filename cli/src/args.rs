@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use airlock_grader::score::Ladder;
 use airlock_policy::{MountArg, Overrides};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Remove what is left of sandboxes whose monitor was killed
     Gc(FormatArgs),
+    /// Place scores on a task's ladder
+    Score(ScoreArgs),
     /// Print the JSON Schema of end reports
     ReportSchema,
     /// Print a completion script for a shell
@@ -157,6 +160,21 @@ pub(crate) struct KillArgs {
     /// Ask the command to end (SIGTERM) instead of killing the sandbox
     #[arg(long)]
     pub(crate) term: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints one line with six decimals for each value: 0 is an uninformed model or worse, 0.1 the baseline, 1 the \
+optimum or better. A value is a JSON number: -12.76, 0.17, 1e-05. If one is not, or has no place on the ladder, \
+nothing is printed but an error that names it.")]
+pub(crate) struct ScoreArgs {
+    /// phi=identity|negate|neg-log, then uninformative=X|inf|-inf, baseline=X, optimum=X and, if you like,
+    /// below=linear|ratio; separated by commas
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub(crate) ladder: Ladder,
+    /// Scores, or `-` alone to read them from stdin, one a line
+    #[arg(required = true, allow_hyphen_values = true, value_name = "VALUE")]
+    pub(crate) values: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -11,3 +11,12 @@ pub mod receipt;
 pub mod score;
 pub mod seal;
 pub mod task;
+
+/// A program of FORMATS.md, by the name in its first line.
+#[cfg(test)]
+fn formats_program(name: &str) -> String {
+    let begin = format!("```python\n# {name}:");
+    let text = include_str!("../FORMATS.md");
+    let block = &text[text.find(&begin).unwrap() + "```python\n".len()..];
+    block[..block.find("```").unwrap()].to_owned()
+}

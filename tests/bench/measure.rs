@@ -34,18 +34,10 @@ pub(crate) fn milliseconds(time: Duration) -> String {
 
 /// The machine in one line.
 pub(crate) fn machine() -> String {
-    let read = |path: &str| {
-        std::fs::read_to_string(path)
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    };
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let mounts = read("/proc/self/mountinfo");
-    let (one, two) = (
-        mounts.matches(" - cgroup ").count(),
-        mounts.matches(" - cgroup2 ").count(),
-    );
+    let (one, two) = (mounts.matches(" - cgroup ").count(), mounts.matches(" - cgroup2 ").count());
     format!(
         "Linux {}, {cpus} CPUs, {one} version 1 cgroup trees, {two} version 2 trees, {} mounts",
         read("/proc/sys/kernel/osrelease"),
@@ -82,10 +74,7 @@ pub(crate) fn parallel(peers: &[Peer<'_>], width: usize, rounds: usize) -> (Vec<
             let found: Vec<Option<Duration>> = std::thread::scope(|scope| {
                 let work = || (0..each).map(|_| timed(peer)).collect::<Vec<_>>();
                 let threads: Vec<_> = (0..width).map(|_| scope.spawn(work)).collect();
-                threads
-                    .into_iter()
-                    .flat_map(|thread| thread.join().expect("it does not panic"))
-                    .collect()
+                threads.into_iter().flat_map(|thread| thread.join().expect("it does not panic")).collect()
             });
             wall[index] += started.elapsed();
             found.into_iter().for_each(|time| times[index].add(time));
@@ -99,9 +88,7 @@ pub(crate) fn parallel(peers: &[Peer<'_>], width: usize, rounds: usize) -> (Vec<
 fn timed(peer: &Peer<'_>) -> Option<Duration> {
     let mut command = peer.command();
     let started = Instant::now();
-    let status = command
-        .status()
-        .unwrap_or_else(|error| panic!("{}: {error}", peer.name));
+    let status = command.status().unwrap_or_else(|error| panic!("{}: {error}", peer.name));
     status.success().then(|| started.elapsed())
 }
 

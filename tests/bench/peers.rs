@@ -43,33 +43,16 @@ impl<'a> Peer<'a> {
         note: &'static str,
         words: impl Fn() -> Vec<OsString> + Sync + 'a,
     ) -> Peer<'a> {
-        Peer {
-            name,
-            note,
-            user: false,
-            mounts: None,
-            state: OsString::new(),
-            words: Box::new(words),
-        }
+        Peer { name, note, user: false, mounts: None, state: OsString::new(), words: Box::new(words) }
     }
 
     pub(crate) fn command(&self) -> Command {
         let words = (self.words)();
         let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        command
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .current_dir("/");
+        command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/");
         command.env("XDG_RUNTIME_DIR", &self.state);
-        let (user, mounts) = (
-            self.user,
-            self.mounts.map(|file| file.try_clone().expect("a descriptor")),
-        );
+        let (user, mounts) = (self.user, self.mounts.map(|file| file.try_clone().expect("a descriptor")));
         // The same way for all: a closure makes the standard library fork and exec, where it might spawn.
         // SAFETY: the closure makes four system calls and allocates nothing.
         unsafe {
@@ -90,20 +73,12 @@ impl<'a> Peer<'a> {
 
     /// Runs it once; says why it cannot be measured.
     pub(crate) fn trial(&self) -> Result<(), String> {
-        let output = self
-            .command()
-            .stderr(Stdio::piped())
-            .output()
-            .map_err(|error| error.to_string())?;
+        let output = self.command().stderr(Stdio::piped()).output().map_err(|error| error.to_string())?;
         if output.status.success() {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&output.stderr);
-        Err(format!(
-            "{}: {}",
-            output.status,
-            text.trim().lines().next_back().unwrap_or("no message")
-        ))
+        Err(format!("{}: {}", output.status, text.trim().lines().next_back().unwrap_or("no message")))
     }
 }
 
@@ -118,25 +93,16 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(airlock: &Path) -> Bench {
-        let folder = tempfile::Builder::new()
-            .prefix("airlock-bench-")
-            .tempdir_in("/tmp")
-            .expect("a directory");
+        let folder =
+            tempfile::Builder::new().prefix("airlock-bench-").tempdir_in("/tmp").expect("a directory");
         let path = |name: &str| folder.path().join(name);
         for name in ["", "bin", "state", "work", "runc", "crun", "root", "root/bench"] {
             fs::create_dir_all(path(name)).expect("own directory");
             fs::set_permissions(path(name), fs::Permissions::from_mode(0o755)).expect("own directory");
         }
-        for name in [
-            "root/usr",
-            "root/etc",
-            "root/proc",
-            "root/dev",
-            "root/sys",
-            "root/tmp",
-            "root/run",
-            "root/work",
-        ] {
+        for name in
+            ["root/usr", "root/etc", "root/proc", "root/dev", "root/sys", "root/tmp", "root/run", "root/work"]
+        {
             fs::create_dir(path(name)).expect("own directory");
         }
         fs::copy(concat!(env!("OUT_DIR"), "/true"), path("bin/true")).expect("the program");
@@ -193,18 +159,13 @@ impl Bench {
             Peer::new("bwrap full, user", BWRAP_FULL, || self.bwrap_full()),
             Peer::new("airlock, user", AIRLOCK_USER, || self.airlock(true)),
         ];
-        all.extend(users.map(|peer| Peer {
-            user: true,
-            state: self.path("state"),
-            ..peer
-        }));
+        all.extend(users.map(|peer| Peer { user: true, state: self.path("state"), ..peer }));
         all
     }
 
     fn bwrap(&self) -> Vec<OsString> {
-        let mut words: Vec<OsString> = ["bwrap", "--unshare-all", "--ro-bind", "/", "/"]
-            .map(Into::into)
-            .into();
+        let mut words: Vec<OsString> =
+            ["bwrap", "--unshare-all", "--ro-bind", "/", "/"].map(Into::into).into();
         words.push(self.path("bin/true"));
         words
     }
@@ -215,21 +176,12 @@ impl Bench {
                      --symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp --tmpfs /run --chdir /";
         let mut words: Vec<OsString> = fixed.split_whitespace().map(Into::into).collect();
         words.extend(["--ro-bind".into(), self.path("bin"), "/bench".into()]);
-        words.extend([
-            "--bind".into(),
-            self.path("work"),
-            "/work".into(),
-            "/bench/true".into(),
-        ]);
+        words.extend(["--bind".into(), self.path("work"), "/work".into(), "/bench/true".into()]);
         words
     }
 
     fn airlock(&self, user: bool) -> Vec<OsString> {
-        let mut words = vec![
-            self.airlock.clone().into_os_string(),
-            "run".into(),
-            "--policy".into(),
-        ];
+        let mut words = vec![self.airlock.clone().into_os_string(), "run".into(), "--policy".into()];
         words.push(self.path("policy.toml"));
         match &self.cgroups {
             Some(parent) if !user => words.extend(["--cgroup-parent".into(), parent.name().into()]),
@@ -243,23 +195,13 @@ impl Bench {
     fn oci(&self, runtime: &str) -> Vec<OsString> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let id = format!("bench-{}-{number}", std::process::id());
-        let bundle = self
-            .folder
-            .path()
-            .join(runtime)
-            .join(format!("bundle-{}", number % BUNDLES));
+        let bundle = self.folder.path().join(runtime).join(format!("bundle-{}", number % BUNDLES));
         let text =
             fs::read_to_string(self.folder.path().join(runtime).join("config.json")).unwrap_or_default();
         fs::create_dir_all(&bundle).expect("own directory");
         fs::write(bundle.join("config.json"), text.replace(CGROUP, &id)).expect("own file");
         let state = self.path(&format!("{runtime}/state"));
-        let mut words = vec![
-            runtime.into(),
-            "--root".into(),
-            state,
-            "run".into(),
-            "--bundle".into(),
-        ];
+        let mut words = vec![runtime.into(), "--root".into(), state, "run".into(), "--bundle".into()];
         words.extend([bundle.into_os_string(), id.into()]);
         words
     }
@@ -300,11 +242,8 @@ impl Bench {
     pub(crate) fn monitor_memory(&self) -> Option<String> {
         let mut words = self.airlock(!airlock_tests::is_root());
         words.pop();
-        let mut child = Command::new(&words[0])
-            .args(&words[1..])
-            .args(["/usr/bin/sleep", "5"])
-            .spawn()
-            .ok()?;
+        let mut child =
+            Command::new(&words[0]).args(&words[1..]).args(["/usr/bin/sleep", "5"]).spawn().ok()?;
         std::thread::sleep(std::time::Duration::from_secs(1));
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
         let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
@@ -329,10 +268,7 @@ impl Drop for Bench {
 fn without_v2() -> Option<(Child, File)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let point = |line: &str| line.split(' ').nth(4).map(str::to_owned);
-    let unified = mounts
-        .lines()
-        .find(|line| line.contains(" - cgroup2 "))
-        .and_then(point)?;
+    let unified = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(point)?;
     if !mounts.contains(" - cgroup ") {
         return None;
     }

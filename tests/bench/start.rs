@@ -1,10 +1,6 @@
 //! Whole-process start and exit of the shortest program: alone, under Airlock, and under its peers, side by
 //! side in one run. See `README.md` here.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a benchmark that cannot go on stops"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that cannot go on stops")]
 
 mod measure;
 mod peers;
@@ -80,19 +76,11 @@ fn main() {
     }
 
     println!("{}", measure::machine());
-    println!(
-        "{} rounds in random order; ratio is to `{}`\n",
-        options.rounds,
-        peers::BASE
-    );
+    println!("{} rounds in random order; ratio is to `{}`\n", options.rounds, peers::BASE);
     let tight = measure::sequential(&peers, options.rounds, Duration::ZERO);
     table("in a tight loop", &peers, &tight);
     let paused = measure::sequential(&peers, options.rounds, options.pause);
-    table(
-        &format!("{} ms apart", options.pause.as_millis()),
-        &peers,
-        &paused,
-    );
+    table(&format!("{} ms apart", options.pause.as_millis()), &peers, &paused);
     let (parallel, each) = measure::parallel(&peers, options.parallel, options.rounds);
     table(&format!("{} at once", options.parallel), &peers, &parallel);
     println!("{} at once, wall time per launch", options.parallel);
@@ -107,10 +95,8 @@ fn main() {
 }
 
 fn table(title: &str, peers: &[Peer<'_>], times: &[Times]) {
-    let base = peers
-        .iter()
-        .position(|peer| peer.name == peers::BASE)
-        .map(|index| times[index].percentile(50));
+    let base =
+        peers.iter().position(|peer| peer.name == peers::BASE).map(|index| times[index].percentile(50));
     println!("{title:24} {:>8} {:>8} {:>7}", "p50 ms", "p95 ms", "ratio");
     for (peer, times) in peers.iter().zip(times) {
         let (half, most) = (times.percentile(50), times.percentile(95));
@@ -119,11 +105,7 @@ fn table(title: &str, peers: &[Peer<'_>], times: &[Times]) {
             None => "-".into(),
         };
         let (half, most) = (milliseconds(half), milliseconds(most));
-        let failed = if times.failed == 0 {
-            String::new()
-        } else {
-            format!("  {} failed", times.failed)
-        };
+        let failed = if times.failed == 0 { String::new() } else { format!("  {} failed", times.failed) };
         println!("  {:22} {half:>8} {most:>8} {ratio:>7}{failed}", peer.name);
     }
     println!();

@@ -1,8 +1,11 @@
 //! What is there of a site's sandboxes, to be counted before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 use crate::{Caller, Site};
 
@@ -15,7 +18,8 @@ pub struct Census {
     pub cgroups: BTreeSet<PathBuf>,
     /// The host's mount table.
     pub mounts: BTreeSet<String>,
-    /// Files and directories of Airlock's runtime state.
+    /// Files and directories of Airlock's runtime state, but those of sandboxes that run: root's tests share the
+    /// state with all other root's sandboxes of the machine.
     pub state: BTreeSet<PathBuf>,
     /// Files and directories in the site's own directory.
     pub files: BTreeSet<PathBuf>,
@@ -29,17 +33,14 @@ impl Census {
             processes: Census::processes_of(site),
             cgroups: site.cgroups().map(|parent| parent.children()).unwrap_or_default(),
             mounts: mounts.lines().map(str::to_owned).collect(),
-            state: all_below(&state_folder(site)),
+            state: all_below(&state_folder(site)).into_iter().filter(|path| is_left(path)).collect(),
             files: all_below(&site.path("")),
         }
     }
 
     /// Processes that run the site's copy of the command, are in its cgroups, or have its user's id.
     pub(crate) fn processes_of(site: &Site) -> BTreeMap<i32, String> {
-        let members = site
-            .cgroups()
-            .map(|parent| parent.processes())
-            .unwrap_or_default();
+        let members = site.cgroups().map(|parent| parent.processes()).unwrap_or_default();
         let user = match site.caller() {
             Caller::User(id) => Some(id.to_string()),
             _ => None,
@@ -48,9 +49,7 @@ impl Census {
             let folder = PathBuf::from(format!("/proc/{pid}"));
             members.contains(pid)
                 || fs::read_link(folder.join("exe")).is_ok_and(|exe| exe.starts_with(site.path("")))
-                || user
-                    .as_ref()
-                    .is_some_and(|user| real_uid(&folder).as_ref() == Some(user))
+                || user.as_ref().is_some_and(|user| real_uid(&folder).as_ref() == Some(user))
         };
         fs::read_dir("/proc")
             .expect("/proc")
@@ -64,10 +63,19 @@ impl Census {
 
 /// Where Airlock keeps its runtime state for the site's caller.
 fn state_folder(site: &Site) -> PathBuf {
-    if site.caller().is_root() {
-        "/run/airlock".into()
-    } else {
-        site.path("state/airlock")
+    if site.caller().is_root() { "/run/airlock".into() } else { site.path("state/airlock") }
+}
+
+/// A record whose monitor is gone, or an id range that nobody holds. Processes are counted by themselves.
+fn is_left(path: &Path) -> bool {
+    match path.extension().and_then(OsStr::to_str) {
+        Some("json") => fs::read(path).is_ok_and(|text| {
+            let record: Value = serde_json::from_slice(&text).unwrap_or_default();
+            let monitor = record["monitor"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+            monitor.and_then(living_name).is_none()
+        }),
+        Some("lock") => fs::File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok()),
+        _ => path.exists(),
     }
 }
 

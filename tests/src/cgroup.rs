@@ -26,10 +26,7 @@ pub struct Parent {
 impl Parent {
     /// Makes `/NAME` in every mounted hierarchy.
     pub fn new(name: &str) -> io::Result<Parent> {
-        let mut parent = Parent {
-            name: format!("/{name}"),
-            folders: Vec::new(),
-        };
+        let mut parent = Parent { name: format!("/{name}"), folders: Vec::new() };
         for (root, unified) in hierarchies()? {
             let folder = root.join(name);
             fs::create_dir(&folder)?;
@@ -44,19 +41,11 @@ impl Parent {
                 }
             }
         }
-        for file in parent
-            .folders
-            .iter()
-            .map(|folder| folder.join("pids.max"))
-            .filter(|file| file.exists())
-        {
+        for file in parent.folders.iter().map(|folder| folder.join("pids.max")).filter(|file| file.exists()) {
             fs::write(file, SAFETY_NET)?;
         }
         if parent.folders.is_empty() {
-            return Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                "no cgroup hierarchy is mounted",
-            ));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "no cgroup hierarchy is mounted"));
         }
         Ok(parent)
     }
@@ -75,12 +64,7 @@ impl Parent {
     pub fn delegate_to(&self, uid: u32) -> io::Result<()> {
         for folder in &self.folders {
             std::os::unix::fs::chown(folder, Some(uid), Some(uid))?;
-            for file in [
-                "cgroup.procs",
-                "cgroup.subtree_control",
-                "cgroup.threads",
-                "tasks",
-            ] {
+            for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads", "tasks"] {
                 let file = folder.join(file);
                 if file.exists() {
                     std::os::unix::fs::chown(file, Some(uid), Some(uid))?;
@@ -126,11 +110,7 @@ impl Parent {
         all.extend(self.folders.iter().cloned());
         all.iter()
             .filter_map(|folder| fs::read_to_string(folder.join("cgroup.procs")).ok())
-            .flat_map(|text| {
-                text.lines()
-                    .filter_map(|line| line.parse().ok())
-                    .collect::<Vec<_>>()
-            })
+            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>())
             .collect()
     }
 
@@ -168,9 +148,7 @@ impl Drop for Parent {
     fn drop(&mut self) {
         self.clear();
         for folder in &self.folders {
-            crate::within(Duration::from_secs(2), || {
-                fs::remove_dir(folder).is_ok() || !folder.exists()
-            });
+            crate::within(Duration::from_secs(2), || fs::remove_dir(folder).is_ok() || !folder.exists());
         }
     }
 }

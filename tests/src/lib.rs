@@ -11,11 +11,7 @@
 //! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user |
 //! | `AIRLOCK_TESTS_LOG` | file that collects one line per skipped test and per measurement |
 //! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 mod caller;
 mod census;

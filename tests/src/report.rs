@@ -13,9 +13,7 @@ impl Report {
     pub fn read(path: &Path) -> Option<Report> {
         let text = std::fs::read_to_string(path).ok()?;
         let value = serde_json::from_str(&text);
-        Some(Report(value.unwrap_or_else(|error| {
-            panic!("the report is no JSON: {error}\n{text}")
-        })))
+        Some(Report(value.unwrap_or_else(|error| panic!("the report is no JSON: {error}\n{text}"))))
     }
 
     /// Why the sandbox ended.
@@ -25,44 +23,31 @@ impl Report {
 
     /// A text field.
     pub fn text(&self, field: &str) -> &str {
-        self.field(field)
-            .as_str()
-            .unwrap_or_else(|| panic!("`{field}` is no text in {self}"))
+        self.field(field).as_str().unwrap_or_else(|| panic!("`{field}` is no text in {self}"))
     }
 
     /// A whole number.
     pub fn number(&self, field: &str) -> u64 {
-        self.field(field)
-            .as_u64()
-            .unwrap_or_else(|| panic!("`{field}` is no whole number in {self}"))
+        self.field(field).as_u64().unwrap_or_else(|| panic!("`{field}` is no whole number in {self}"))
     }
 
     /// A field, which must be there.
     pub fn field(&self, field: &str) -> &Value {
-        self.0
-            .get(field)
-            .unwrap_or_else(|| panic!("no `{field}` in {self}"))
+        self.0.get(field).unwrap_or_else(|| panic!("no `{field}` in {self}"))
     }
 
     /// What was enforced: clause and evidence.
     pub fn enforced<'a>(&'a self) -> Vec<(&'a str, &'a str)> {
         let list = self.field("enforced").as_array().expect("`enforced` is a list");
         let part = |item: &'a Value, name: &str| {
-            item[name]
-                .as_str()
-                .unwrap_or_else(|| panic!("an enforced clause lacks `{name}`: {item}"))
+            item[name].as_str().unwrap_or_else(|| panic!("an enforced clause lacks `{name}`: {item}"))
         };
-        list.iter()
-            .map(|item| (part(item, "clause"), part(item, "evidence")))
-            .collect()
+        list.iter().map(|item| (part(item, "clause"), part(item, "evidence"))).collect()
     }
 
     /// The evidence for the clauses whose name starts so.
     pub fn evidence(&self, clause: &str) -> Vec<&str> {
-        let found = self
-            .enforced()
-            .into_iter()
-            .filter(|(name, _)| name.starts_with(clause));
+        let found = self.enforced().into_iter().filter(|(name, _)| name.starts_with(clause));
         found.map(|(_, evidence)| evidence).collect()
     }
 

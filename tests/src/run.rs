@@ -37,13 +37,7 @@ impl<'a> Run<'a> {
             command.args(["--cgroup-parent", parent.name()]);
         }
         command.stdin(Stdio::null());
-        Run {
-            site,
-            command,
-            report,
-            limit: Duration::from_secs(60),
-            piped: true,
-        }
+        Run { site, command, report, limit: Duration::from_secs(60), piped: true }
     }
 
     /// Under this policy: a name or a file.
@@ -56,16 +50,8 @@ impl<'a> Run<'a> {
     pub fn built_in(self, name: &str) -> Self {
         let (limits, root) = (self.site.limits(), self.site.caller().is_root());
         let run = self.policy(name);
-        let run = if limits {
-            run
-        } else {
-            run.flag("--best-effort", "limits")
-        };
-        if root && limits {
-            run
-        } else {
-            run.flag("--best-effort", "devices")
-        }
+        let run = if limits { run } else { run.flag("--best-effort", "limits") };
+        if root && limits { run } else { run.flag("--best-effort", "devices") }
     }
 
     /// With this directory at `/workspace`.
@@ -217,18 +203,12 @@ impl Live {
         });
         let wall = self.started.elapsed();
         let Some(status) = status else {
-            panic!(
-                "`{}` still ran after {wall:?}\nstderr: {}",
-                self.words,
-                self.stderr.text()
-            );
+            panic!("`{}` still ran after {wall:?}\nstderr: {}", self.words, self.stderr.text());
         };
         let (stdout, stdout_bytes) = self.stdout.end();
         let (stderr, _) = self.stderr.end();
         Ended {
-            code: status
-                .code()
-                .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+            code: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
             words: self.words.clone(),
             stdout,
             stdout_bytes,
@@ -270,9 +250,7 @@ impl Ended {
     /// The end report, which must be there.
     #[track_caller]
     pub fn report(&self) -> &Report {
-        self.report
-            .as_ref()
-            .unwrap_or_else(|| panic!("no report was written: {self}"))
+        self.report.as_ref().unwrap_or_else(|| panic!("no report was written: {self}"))
     }
 
     /// Checks that it ended with status 0.
@@ -287,10 +265,7 @@ impl Ended {
     pub fn refused(self, pieces: &[&str]) -> Ended {
         assert_eq!(self.code, 125, "{self}");
         for piece in pieces {
-            assert!(
-                self.stderr.contains(piece),
-                "the error does not name `{piece}`: {self}"
-            );
+            assert!(self.stderr.contains(piece), "the error does not name `{piece}`: {self}");
         }
         self
     }
@@ -298,11 +273,7 @@ impl Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "`{}` ended with {} after {:?}",
-            self.words, self.code, self.wall
-        )?;
+        writeln!(f, "`{}` ended with {} after {:?}", self.words, self.code, self.wall)?;
         writeln!(f, "stdout: {}", self.stdout.get(..2000).unwrap_or(&self.stdout))?;
         write!(f, "stderr: {}", self.stderr)
     }
@@ -343,10 +314,7 @@ impl Stream {
                 state.1 += length;
             }
         });
-        Stream {
-            state,
-            reader: Some(reader),
-        }
+        Stream { state, reader: Some(reader) }
     }
 
     fn text(&self) -> String {
@@ -356,9 +324,7 @@ impl Stream {
     /// What came until now, or until the stream's end if that comes within two seconds: a process that
     /// outlives the command may hold the pipe.
     fn end(&self) -> (String, usize) {
-        crate::within(Duration::from_secs(2), || {
-            self.reader.as_ref().is_none_or(JoinHandle::is_finished)
-        });
+        crate::within(Duration::from_secs(2), || self.reader.as_ref().is_none_or(JoinHandle::is_finished));
         let count = self.state.lock().expect("no holder panics").1;
         (self.text(), count)
     }

@@ -10,10 +10,7 @@ pub fn is_root() -> bool {
 /// Says that the running test is skipped, and why. Use [`skip!`](crate::skip).
 pub fn record_skip(reason: &str) {
     let thread = std::thread::current();
-    say(&format!(
-        "skipped: {}: {reason}",
-        thread.name().unwrap_or("a test")
-    ));
+    say(&format!("skipped: {}: {reason}", thread.name().unwrap_or("a test")));
 }
 
 /// Says what the running test has measured.
@@ -25,11 +22,7 @@ pub fn record_measure(what: &str) {
 fn say(line: &str) {
     eprintln!("{line}");
     if let Some(path) = std::env::var_os("AIRLOCK_TESTS_LOG") {
-        let mut log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .expect("the log");
+        let mut log = std::fs::OpenOptions::new().create(true).append(true).open(&path).expect("the log");
         log.write_all(format!("{line}\n").as_bytes()).expect("the log");
     }
 }

@@ -17,17 +17,11 @@ fn fits(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), 
     for (keyword, wanted) in keywords {
         let fault = || Err(format!("{place}: {value} does not fit `{keyword}`: {wanted}"));
         let choices = || wanted.as_array().into_iter().flatten();
-        let fitting = || {
-            choices()
-                .filter(|choice| fits(root, choice, value, place).is_ok())
-                .count()
-        };
+        let fitting = || choices().filter(|choice| fits(root, choice, value, place).is_ok()).count();
         match keyword.as_str() {
             "$schema" | "$defs" | "title" | "description" | "format" | "default" | "examples" => {}
             "$ref" => {
-                let target = wanted
-                    .as_str()
-                    .and_then(|name| root.pointer(name.strip_prefix('#')?));
+                let target = wanted.as_str().and_then(|name| root.pointer(name.strip_prefix('#')?));
                 fits(root, target.ok_or(format!("{place}: no {wanted}"))?, value, place)?;
             }
             "type" if wanted.is_string() && !is(value, wanted) => return fault(),
@@ -42,9 +36,7 @@ fn fits(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), 
             "minimum" if value.as_f64() < wanted.as_f64() && value.is_number() => return fault(),
             "minimum" => {}
             "required" => {
-                let missing = choices()
-                    .filter_map(Value::as_str)
-                    .find(|name| value.get(name).is_none());
+                let missing = choices().filter_map(Value::as_str).find(|name| value.get(name).is_none());
                 if value.is_object() && missing.is_some() {
                     return fault();
                 }
@@ -61,12 +53,7 @@ fn fits(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), 
     let others = keywords.get("additionalProperties").unwrap_or(&Value::Bool(true));
     for (name, item) in value.as_object().into_iter().flatten() {
         let described = keywords.get("properties").and_then(|all| all.get(name));
-        fits(
-            root,
-            described.unwrap_or(others),
-            item,
-            &format!("{place}/{name}"),
-        )?;
+        fits(root, described.unwrap_or(others), item, &format!("{place}/{name}"))?;
     }
     Ok(())
 }

@@ -60,10 +60,8 @@ impl Site {
     }
 
     fn of(caller: Caller) -> Site {
-        let folder = tempfile::Builder::new()
-            .prefix("airlock-test-")
-            .tempdir_in("/tmp")
-            .expect("a directory");
+        let folder =
+            tempfile::Builder::new().prefix("airlock-test-").tempdir_in("/tmp").expect("a directory");
         let site = Site {
             cgroups: if caller.is_root() { cgroups() } else { None },
             folder,
@@ -205,13 +203,8 @@ impl Site {
     /// A command as the caller, with a small environment.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command
-            .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("LANG", "C.UTF-8");
-        command
-            .env("XDG_RUNTIME_DIR", self.path("state"))
-            .env("HOME", self.path(""));
+        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
+        command.env("XDG_RUNTIME_DIR", self.path("state")).env("HOME", self.path(""));
         command.current_dir(self.path(""));
         if let (true, Some(parent)) = (self.inside, &self.cgroups) {
             parent.enter_by(&mut command).expect("root may enter");
@@ -231,16 +224,10 @@ impl Drop for Site {
     fn drop(&mut self) {
         let clean = crate::within(Duration::from_secs(2), || {
             self.processes().is_empty()
-                && self
-                    .cgroups
-                    .as_ref()
-                    .is_none_or(|parent| parent.children().is_empty())
+                && self.cgroups.as_ref().is_none_or(|parent| parent.children().is_empty())
         });
-        let left = format!(
-            "{:?} {:?}",
-            self.processes(),
-            self.cgroups.as_ref().map(cgroup::Parent::children)
-        );
+        let left =
+            format!("{:?} {:?}", self.processes(), self.cgroups.as_ref().map(cgroup::Parent::children));
         for pid in self.processes().into_keys() {
             let _ =
                 nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
@@ -267,11 +254,7 @@ fn cgroups() -> Option<cgroup::Parent> {
     if !crate::is_root() {
         return None;
     }
-    let name = format!(
-        "airlock-test-{}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    );
+    let name = format!("airlock-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     match cgroup::Parent::new(&name) {
         Ok(parent) => Some(parent),
         Err(error) => {

@@ -1,9 +1,5 @@
 //! Bad input gets an error that says what, where and what to do, and leaves nothing behind.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -62,12 +58,9 @@ fn a_target_with_dots() {
 fn a_target_under_proc() {
     let site = Site::new();
     let data = site.folder("data");
-    for (target, tree) in [
-        ("/proc", "/proc"),
-        ("/proc/sys/kernel", "/proc"),
-        ("/sys", "/sys"),
-        ("/dev", "/dev"),
-    ] {
+    for (target, tree) in
+        [("/proc", "/proc"), ("/proc/sys/kernel", "/proc"), ("/sys", "/sys"), ("/dev", "/dev")]
+    {
         under(&site, &mount(data.to_str().unwrap(), target)).refused(&[tree]);
     }
 }
@@ -97,10 +90,7 @@ fn a_symlinked_target() {
         .policy(site.policy(&clauses))
         .end(["/probe/probe", "cwd"])
         .refused(&["/link", "symbolic link"]);
-    assert!(
-        fs::read_dir(outside).unwrap().next().is_none(),
-        "something was made outside"
-    );
+    assert!(fs::read_dir(outside).unwrap().next().is_none(), "something was made outside");
 }
 
 /// CVE-2019-19921: /proc of the tree is a link.
@@ -113,10 +103,7 @@ fn a_tree_whose_proc_is_a_link() {
     }
     symlink("/elsewhere", tree.join("proc")).unwrap();
     let clauses = format!("[root]\nkind = \"dir\"\npath = {tree:?}\nwritable = \"none\"\n");
-    site.run()
-        .policy(site.policy(&clauses))
-        .end(["/probe/probe", "cwd"])
-        .refused(&["/proc"]);
+    site.run().policy(site.policy(&clauses)).end(["/probe/probe", "cwd"]).refused(&["/proc"]);
 }
 
 #[test]
@@ -210,13 +197,11 @@ fn an_unreadable_root() {
 fn ten_thousand_mounts() {
     let site = Site::new();
     let data = site.folder("data");
-    let clauses: String = (0..10_000)
-        .map(|number| mount(data.to_str().unwrap(), &format!("/data/{number}")))
-        .collect();
+    let clauses: String =
+        (0..10_000).map(|number| mount(data.to_str().unwrap(), &format!("/data/{number}"))).collect();
     under(&site, &clauses).refused(&["mounts"]);
-    let clauses: String = (0..50)
-        .map(|number| mount(data.to_str().unwrap(), &format!("/data/{number}")))
-        .collect();
+    let clauses: String =
+        (0..50).map(|number| mount(data.to_str().unwrap(), &format!("/data/{number}"))).collect();
     under(&site, &clauses).succeeded();
 }
 
@@ -224,10 +209,7 @@ fn ten_thousand_mounts() {
 fn an_argument_that_is_too_long() {
     let site = Site::new();
     // The kernel takes 128 KiB; the caller's own exec of airlock would fail first, so the policy carries it.
-    let policy = site.policy(&format!(
-        "[env]\nset = {{ LONG = \"{}\" }}\n",
-        "x".repeat(200_000)
-    ));
+    let policy = site.policy(&format!("[env]\nset = {{ LONG = \"{}\" }}\n", "x".repeat(200_000)));
     site.run().policy(policy).end(["true"]).refused(&["LONG", "long"]);
 }
 
@@ -261,10 +243,7 @@ fn no_command_at_all() {
 fn an_unknown_key() {
     let site = Site::new();
     let policy = site.file("typo.toml", "version = 1\n[limits]\nmemroy = \"1GiB\"\n");
-    site.run()
-        .policy(policy)
-        .end(["true"])
-        .refused(&["typo.toml:3:1", "`memroy`", "`memory`"]);
+    site.run().policy(policy).end(["true"]).refused(&["typo.toml:3:1", "`memroy`", "`memory`"]);
 }
 
 #[test]
@@ -294,10 +273,7 @@ fn a_policy_that_extends_itself() {
     let site = Site::new();
     let one = site.file("one.toml", "version = 1\nextends = \"./two.toml\"\n");
     site.file("two.toml", "version = 1\nextends = \"./one.toml\"\n");
-    site.run()
-        .policy(one)
-        .end(["true"])
-        .refused(&["one.toml", "two.toml"]);
+    site.run().policy(one).end(["true"]).refused(&["one.toml", "two.toml"]);
 }
 
 #[test]
@@ -317,8 +293,5 @@ fn an_image() {
 fn a_report_that_cannot_be_written() {
     let site = Site::new();
     let report = site.path("missing/report.json");
-    site.run_reporting_to(&report)
-        .policy(site.policy(""))
-        .end(["true"])
-        .refused(&["missing/report.json"]);
+    site.run_reporting_to(&report).policy(site.policy("")).end(["true"]).refused(&["missing/report.json"]);
 }

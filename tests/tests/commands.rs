@@ -1,24 +1,12 @@
 //! The commands beside `run`, and what `run` tells its caller.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::time::Duration;
 
 use airlock_tests::{Report, Site, schema, within};
 use serde_json::Value;
 
-const BUILT_IN: [&str; 7] = [
-    "base",
-    "candidate",
-    "grader",
-    "replay",
-    "research",
-    "scorer",
-    "strict",
-];
+const BUILT_IN: [&str; 7] = ["base", "candidate", "grader", "replay", "research", "scorer", "strict"];
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -28,10 +16,7 @@ fn json(text: &str) -> Value {
 fn the_status_is_the_commands_own() {
     let site = Site::new();
     for status in [0, 1, 7, 124, 255] {
-        let ended = site
-            .run()
-            .policy(site.policy(""))
-            .end(["/bin/sh", "-c", &format!("exit {status}")]);
+        let ended = site.run().policy(site.policy("")).end(["/bin/sh", "-c", &format!("exit {status}")]);
         assert_eq!(ended.code, status, "{ended}");
         assert_eq!(ended.report().number("exit_code"), u64::try_from(status).unwrap());
     }
@@ -52,16 +37,8 @@ fn every_built_in_policy_runs_a_program() {
 fn the_default_policy_is_base() {
     let site = Site::new();
     let run = site.run();
-    let run = if site.limits() {
-        run
-    } else {
-        run.flag("--best-effort", "limits")
-    };
-    let run = if site.caller().is_root() {
-        run
-    } else {
-        run.flag("--best-effort", "devices")
-    };
+    let run = if site.limits() { run } else { run.flag("--best-effort", "limits") };
+    let run = if site.caller().is_root() { run } else { run.flag("--best-effort", "devices") };
     assert_eq!(run.end(["/bin/true"]).succeeded().report().text("policy"), "base");
 }
 
@@ -73,15 +50,11 @@ fn policies_are_listed_shown_and_checked() {
         assert!(list.contains(name), "{list}");
         let shown = site.airlock_with(["policy", "show", name]).succeeded().stdout;
         let copy = site.file(&format!("{name}.toml"), shown);
-        site.airlock_with([std::ffi::OsStr::new("policy"), "check".as_ref(), copy.as_ref()])
-            .succeeded();
+        site.airlock_with([std::ffi::OsStr::new("policy"), "check".as_ref(), copy.as_ref()]).succeeded();
     }
     let broken = site.file("broken.toml", "version = 1\n[limits]\nwall = \"soon\"\n");
     let ended = site.airlock_with([std::ffi::OsStr::new("policy"), "check".as_ref(), broken.as_ref()]);
-    assert!(
-        ended.code != 0 && ended.stderr.contains("broken.toml:3"),
-        "{ended}"
-    );
+    assert!(ended.code != 0 && ended.stderr.contains("broken.toml:3"), "{ended}");
     // What is shown says where it comes from.
     let shown = site.airlock_with(["policy", "show", "replay"]).succeeded().stdout;
     let line = |key: &str| shown.lines().find(|line| line.starts_with(key)).unwrap();
@@ -103,21 +76,12 @@ fn all_mistakes_of_a_policy_are_named() {
 fn schemas_are_json() {
     let site = Site::new();
     for (words, fields) in [
-        (
-            vec!["policy", "schema"],
-            ["version", "root", "mount", "identity", "seccomp", "limits"],
-        ),
-        (
-            vec!["report-schema"],
-            ["version", "id", "reason", "wall_ms", "enforced", "lowered"],
-        ),
+        (vec!["policy", "schema"], ["version", "root", "mount", "identity", "seccomp", "limits"]),
+        (vec!["report-schema"], ["version", "id", "reason", "wall_ms", "enforced", "lowered"]),
     ] {
         let schema = json(&site.airlock_with(&words).succeeded().stdout);
         let described = schema["properties"].as_object().unwrap();
-        assert!(
-            fields.iter().all(|field| described.contains_key(*field)),
-            "{words:?}: {schema}"
-        );
+        assert!(fields.iter().all(|field| described.contains_key(*field)), "{words:?}: {schema}");
         assert_eq!(schema["additionalProperties"], false, "{words:?}");
     }
 }
@@ -165,11 +129,7 @@ fn the_doctor_answers() {
     let checks = found.as_array().unwrap();
     let mut whole = true;
     for check in checks {
-        let text = |field: &str| {
-            check[field]
-                .as_str()
-                .unwrap_or_else(|| panic!("{field}: {check}"))
-        };
+        let text = |field: &str| check[field].as_str().unwrap_or_else(|| panic!("{field}: {check}"));
         assert!(said.stdout.contains(text("title")), "{check}: {said}");
         match text("status") {
             "ok" => assert!(!text("found").is_empty(), "{check}"),
@@ -205,53 +165,30 @@ fn the_command_line_mounts() {
 fn a_detached_sandbox_lives_on() {
     let site = Site::new();
     let report = site.path("detached.json");
-    let run = site
-        .run_reporting_to(&report)
-        .policy(site.policy(""))
-        .with(|command| {
-            command.arg("--detach");
-        });
+    let run = site.run_reporting_to(&report).policy(site.policy("")).with(|command| {
+        command.arg("--detach");
+    });
     let ended = run.end(["/probe/probe", "rest", "1"]).succeeded();
     assert!(ended.wall < Duration::from_millis(900), "it waited: {ended}");
     assert!(!ended.stdout.trim().is_empty(), "it names the sandbox: {ended}");
-    assert!(
-        within(Duration::from_secs(5), || Report::read(&report).is_some()),
-        "no report came"
-    );
+    assert!(within(Duration::from_secs(5), || Report::read(&report).is_some()), "no report came");
     assert_eq!(Report::read(&report).unwrap().reason(), "exited");
 }
 
 /// A caller's own cgroup is where a sandbox goes unless told otherwise.
 #[test]
 fn the_default_parent_is_the_callers_own_cgroup() {
-    let Some(site) = Site::root() else {
-        airlock_tests::skip!("needs root")
-    };
-    let Some(parent) = site.cgroups() else {
-        airlock_tests::skip!("needs cgroups of its own")
-    };
-    if !parent
-        .folders()
-        .iter()
-        .any(|folder| folder.join("tasks").exists())
-    {
+    let Some(site) = Site::root() else { airlock_tests::skip!("needs root") };
+    let Some(parent) = site.cgroups() else { airlock_tests::skip!("needs cgroups of its own") };
+    if !parent.folders().iter().any(|folder| folder.join("tasks").exists()) {
         airlock_tests::skip!("a version 2 cgroup with processes may have no children with controllers");
     }
-    let joins: Vec<String> = parent
-        .folders()
-        .iter()
-        .map(|folder| folder.join("cgroup.procs").display().to_string())
-        .collect();
+    let joins: Vec<String> =
+        parent.folders().iter().map(|folder| folder.join("cgroup.procs").display().to_string()).collect();
     let script = "for file in $JOIN; do echo $$ > $file; done; exec \"$@\"";
     let mut shell = std::process::Command::new("/bin/sh");
-    shell
-        .args(["-c", script, "sh"])
-        .arg(site.airlock())
-        .args(["run", "--policy"])
-        .arg(site.policy(""));
-    shell
-        .args(["--", "/probe/probe", "rest", "20"])
-        .env("JOIN", joins.join(" "));
+    shell.args(["-c", script, "sh"]).arg(site.airlock()).args(["run", "--policy"]).arg(site.policy(""));
+    shell.args(["--", "/probe/probe", "rest", "20"]).env("JOIN", joins.join(" "));
     shell.stdout(std::process::Stdio::null());
     let mut child = shell.spawn().unwrap();
     let inside = within(Duration::from_secs(5), || {

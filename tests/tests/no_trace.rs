@@ -1,11 +1,7 @@
 //! Nothing is left after many runs, some of them killed at random moments.
 //!
 //! These tests count the whole machine's mounts and Airlock's state, so they run alone.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -27,10 +23,7 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 }
@@ -48,9 +41,7 @@ fn two_hundred_runs_leave_nothing() {
     let site = Site::new();
     let policy = site.policy("");
     let run = || site.run().policy(&policy);
-    let seed = std::env::var("AIRLOCK_TESTS_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let seed = std::env::var("AIRLOCK_TESTS_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("AIRLOCK_TESTS_SEED={seed}");
     let mut random = Random(seed);
@@ -66,11 +57,7 @@ fn two_hundred_runs_leave_nothing() {
             live.signal(Signal::SIGKILL);
             live.end();
             let gone = within(Duration::from_secs(2), || site.processes().is_empty());
-            assert!(
-                gone,
-                "run {number}, killed after {moment} µs: {:?}",
-                site.processes()
-            );
+            assert!(gone, "run {number}, killed after {moment} µs: {:?}", site.processes());
         } else {
             run().end(["true"]).succeeded();
         }

@@ -1,9 +1,5 @@
 //! Many sandboxes at once share nothing.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::collections::BTreeSet;
 
@@ -19,11 +15,7 @@ const KEYS: &str = "[seccomp]\nallow = [\"add_key\", \"keyctl\"]\n[limits]\npids
 /// The same names for all: whoever can see another's object is refused its own.
 fn names() -> [String; 3] {
     let own = std::process::id();
-    [
-        "neighbour".into(),
-        format!("airlock-test-{own}"),
-        (0x0b00_0000 + own % 0x10_0000).to_string(),
-    ]
+    ["neighbour".into(), format!("airlock-test-{own}"), (0x0b00_0000 + own % 0x10_0000).to_string()]
 }
 
 #[test]
@@ -31,9 +23,7 @@ fn neighbours_share_no_names_processes_or_ids() {
     let site = Site::new();
     let policy = site.policy(KEYS);
     let action = || [Site::probe_inside().to_owned()].into_iter().chain(names());
-    let mut all: Vec<Live> = (0..SANDBOXES)
-        .map(|_| site.run().policy(&policy).start(action()))
-        .collect();
+    let mut all: Vec<Live> = (0..SANDBOXES).map(|_| site.run().policy(&policy).start(action())).collect();
     all.iter_mut().for_each(|live| live.printed("ready"));
     all.iter().for_each(|live| live.signal(Signal::SIGTERM));
 
@@ -41,18 +31,9 @@ fn neighbours_share_no_names_processes_or_ids() {
     for live in all {
         let ended = live.end();
         assert_eq!(ended.code, 0, "{ended}");
-        let answer = ended
-            .stdout
-            .lines()
-            .find_map(|line| line.strip_prefix("ok "))
-            .unwrap();
-        let numbers: Vec<u64> = answer
-            .split_whitespace()
-            .map(|word| word.parse().unwrap())
-            .collect();
-        let [processes, _inside, base, count] = numbers[..] else {
-            panic!("{answer}")
-        };
+        let answer = ended.stdout.lines().find_map(|line| line.strip_prefix("ok ")).unwrap();
+        let numbers: Vec<u64> = answer.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let [processes, _inside, base, count] = numbers[..] else { panic!("{answer}") };
         // The reaper, if it lets itself be seen, and the payload.
         assert!(processes <= 2, "{processes} processes in sight");
         if site.caller().is_root() {
@@ -62,10 +43,7 @@ fn neighbours_share_no_names_processes_or_ids() {
     }
     if site.caller().is_root() {
         assert_eq!(bases.len(), SANDBOXES, "two sandboxes had the same ids");
-        let far_apart = bases
-            .iter()
-            .zip(bases.iter().skip(1))
-            .all(|(one, next)| next - one >= IDS_EACH);
+        let far_apart = bases.iter().zip(bases.iter().skip(1)).all(|(one, next)| next - one >= IDS_EACH);
         assert!(far_apart, "ranges overlap: {bases:?}");
     }
 }
@@ -87,9 +65,7 @@ fn without_sandboxes_neighbours_collide() {
 /// A range is given back when its sandbox ends, and taken again.
 #[test]
 fn ids_are_given_back() {
-    let Some(site) = Site::root() else {
-        skip!("needs root")
-    };
+    let Some(site) = Site::root() else { skip!("needs root") };
     let base = || {
         let map = site.inside("", ["read", "/proc/self/uid_map"]).done();
         map.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()

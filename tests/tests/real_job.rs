@@ -1,9 +1,5 @@
 //! The main job: untrusted training code under `research`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::fs;
 use std::path::Path;
@@ -31,10 +27,7 @@ fn the_digits_are_learnt_as_well_inside_as_outside() {
     let site = Site::new();
     let workspace = site.folder("workspace");
     for name in ["train.py", "digits.csv"] {
-        site.file(
-            &format!("workspace/{name}"),
-            fs::read(example.join(name)).unwrap(),
-        );
+        site.file(&format!("workspace/{name}"), fs::read(example.join(name)).unwrap());
     }
 
     let started = Instant::now();
@@ -47,32 +40,15 @@ fn the_digits_are_learnt_as_well_inside_as_outside() {
     let outside_wall = started.elapsed();
     let outside_user = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().user_time();
     let outside_user = u64::try_from(outside_user.num_milliseconds()).unwrap();
-    assert!(
-        outside.status.success(),
-        "{}",
-        String::from_utf8_lossy(&outside.stderr)
-    );
+    assert!(outside.status.success(), "{}", String::from_utf8_lossy(&outside.stderr));
     let expected = accuracy(&String::from_utf8_lossy(&outside.stdout));
     assert!(expected > 0.95, "{expected}");
 
-    let job = [
-        PYTHON,
-        "/workspace/train.py",
-        "/workspace/digits.csv",
-        "/workspace/inside.json",
-    ];
-    let inside = site
-        .run()
-        .built_in("research")
-        .workspace(&workspace)
-        .end(job)
-        .succeeded();
+    let job = [PYTHON, "/workspace/train.py", "/workspace/digits.csv", "/workspace/inside.json"];
+    let inside = site.run().built_in("research").workspace(&workspace).end(job).succeeded();
     assert_eq!(accuracy(&inside.stdout), expected);
     let model = |path| fs::read(path).unwrap();
-    assert!(
-        model(site.path("outside.json")) == model(workspace.join("inside.json")),
-        "the models differ"
-    );
+    assert!(model(site.path("outside.json")) == model(workspace.join("inside.json")), "the models differ");
     record_measure(&format!(
         "digits: accuracy {expected}; inside {:.2} s, outside {:.2} s, overhead inside / outside {:.3}",
         inside.wall.as_secs_f64(),
@@ -91,15 +67,9 @@ fn the_digits_are_learnt_as_well_inside_as_outside() {
         assert!(report.text(digest).starts_with("sha256:"), "{report}");
     }
     let (wall, user) = (report.number("wall_ms"), report.number("user_ms"));
-    assert!(
-        wall > 0 && u128::from(wall) <= inside.wall.as_millis() + 1,
-        "{report}"
-    );
+    assert!(wall > 0 && u128::from(wall) <= inside.wall.as_millis() + 1, "{report}");
     // A busy machine stretches the wall time, not this.
-    assert!(
-        (outside_user / 2..outside_user * 2).contains(&user),
-        "{outside_user} ms outside: {report}"
-    );
+    assert!((outside_user / 2..outside_user * 2).contains(&user), "{outside_user} ms outside: {report}");
     report.number("sys_ms");
     report.field("io");
     report.field("refused_syscalls");
@@ -111,21 +81,8 @@ fn the_digits_are_learnt_as_well_inside_as_outside() {
     let enforced = report.enforced();
     assert!(enforced.len() >= 10, "{report}");
     let kinds = ["kernel-read", "child-probe", "step-ok"];
-    assert!(
-        enforced.iter().all(|(_, evidence)| kinds.contains(evidence)),
-        "{report}"
-    );
-    for clause in [
-        "capabilities",
-        "identity",
-        "landlock",
-        "[[mount]] /workspace",
-        "network",
-        "seccomp",
-    ] {
-        assert!(
-            !report.evidence(clause).is_empty(),
-            "nothing is said of `{clause}`: {report}"
-        );
+    assert!(enforced.iter().all(|(_, evidence)| kinds.contains(evidence)), "{report}");
+    for clause in ["capabilities", "identity", "landlock", "[[mount]] /workspace", "network", "seccomp"] {
+        assert!(!report.evidence(clause).is_empty(), "nothing is said of `{clause}`: {report}");
     }
 }

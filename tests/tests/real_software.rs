@@ -10,11 +10,7 @@
 //! | `mkfifo` | the filter `default`: mknod of a FIFO | `strict` makes no nodes at all |
 //! | `./program` made by gcc | `exec` on the workspace, which `--workspace` sets | it is run from there |
 //! | gcc, git, pipelines, Node with threads and children, asyncio, sqlite | nothing | |
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -114,18 +110,14 @@ fn python_with_numpy_and_scikit_learn() {
         );
         let policy = site.policy_extending(built_in, &clauses);
         let run = site.run().policy(policy).workspace(&workspace);
-        run.limit(Duration::from_secs(120))
-            .end(["/usr/bin/python3", "/workspace/learn.py"])
+        run.limit(Duration::from_secs(120)).end(["/usr/bin/python3", "/workspace/learn.py"])
     };
     for built_in in ["base", "research"] {
         let ended = run(built_in, true).succeeded();
         assert_eq!(ended.stdout, "learnt\n", "{built_in}: {ended}");
     }
     let ended = run("base", false);
-    assert!(
-        ended.stderr.contains("failed to map segment from shared object"),
-        "{ended}"
-    );
+    assert!(ended.stderr.contains("failed to map segment from shared object"), "{ended}");
 }
 
 #[test]
@@ -137,10 +129,7 @@ locks = [multiprocessing.Lock() for _ in range(4)]
 print(len(locks))'";
     needs_nothing(text, "4\n");
     let ended = script("base", "[limits]\nshm = \"4KiB\"\n", text);
-    assert!(
-        ended.code != 0 && ended.stderr.contains("No space left"),
-        "{ended}"
-    );
+    assert!(ended.code != 0 && ended.stderr.contains("No space left"), "{ended}");
 }
 
 #[test]

@@ -1,9 +1,5 @@
 //! What an ordinary user gets. As root, each command is run as a user whom nobody else uses.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,9 +23,7 @@ fn a_users_sandbox_runs_and_says_what_was_lowered() {
 #[test]
 fn one_id_is_mapped() {
     let site = Site::user();
-    let map = site
-        .inside("[identity]\nids = \"single\"\n", ["read", "/proc/self/uid_map"])
-        .done();
+    let map = site.inside("[identity]\nids = \"single\"\n", ["read", "/proc/self/uid_map"]).done();
     let numbers: Vec<u32> = map.split_whitespace().map(|word| word.parse().unwrap()).collect();
     assert_eq!(numbers, [1000, site.caller().uid(), 1]);
 }
@@ -43,23 +37,14 @@ fn a_users_sandbox_is_closed() {
         let data = data.display();
         format!("\n[[mount]]\nsource = \"{data}\"\ntarget = \"/data\"\nmode = \"{mode}\"\n")
     };
-    site.inside("", ["read", secret.to_str().unwrap()])
-        .refused(&["ENOENT"]);
-    site.inside(&mount("ro"), ["write", "/data/x", "hello"])
-        .refused(&["EROFS", "EACCES"]);
+    site.inside("", ["read", secret.to_str().unwrap()]).refused(&["ENOENT"]);
+    site.inside(&mount("ro"), ["write", "/data/x", "hello"]).refused(&["EROFS", "EACCES"]);
     site.inside(&mount("rw"), ["write", "/data/x", "hello"]).done();
     assert_eq!(fs::metadata(data.join("x")).unwrap().uid(), site.caller().uid());
-    site.inside("", ["call", "keyctl", "0", "-3", "0"])
-        .refused(&["EPERM"]);
-    site.inside(
-        "[seccomp]\nallow = [\"keyctl\"]\n",
-        ["call", "keyctl", "0", "-3", "0"],
-    )
-    .done();
-    site.inside("", ["talk-to-self"])
-        .refused(&["ENETUNREACH", "EADDRNOTAVAIL"]);
-    site.inside("[network]\nmode = \"loopback\"\n", ["talk-to-self"])
-        .done();
+    site.inside("", ["call", "keyctl", "0", "-3", "0"]).refused(&["EPERM"]);
+    site.inside("[seccomp]\nallow = [\"keyctl\"]\n", ["call", "keyctl", "0", "-3", "0"]).done();
+    site.inside("", ["talk-to-self"]).refused(&["ENETUNREACH", "EADDRNOTAVAIL"]);
+    site.inside("[network]\nmode = \"loopback\"\n", ["talk-to-self"]).done();
     assert_eq!(site.inside("", ["interfaces"]).done(), "lo");
 }
 
@@ -68,21 +53,14 @@ fn a_user_has_no_capabilities_inside() {
     let site = Site::user();
     let status = site.inside("", ["read", "/proc/self/status"]).done();
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-        assert!(
-            status.contains(&format!("{set}:\t0000000000000000")),
-            "{set}: {status}"
-        );
+        assert!(status.contains(&format!("{set}:\t0000000000000000")), "{set}: {status}");
     }
 }
 
 #[test]
 fn a_users_clock_stops_the_sandbox() {
     let site = Site::user();
-    let ended = site
-        .run()
-        .policy(site.policy(""))
-        .flag("--wall", "300ms")
-        .end([PROBE, "stay"]);
+    let ended = site.run().policy(site.policy("")).flag("--wall", "300ms").end([PROBE, "stay"]);
     assert_eq!(ended.report().reason(), "wall-timeout", "{ended}");
 }
 
@@ -94,20 +72,14 @@ fn killing_a_users_airlock_kills_the_sandbox() {
     let mut live = site.run().policy(site.policy("")).start([PROBE, "stay"]);
     live.printed("ready");
     live.signal(Signal::SIGKILL);
-    assert!(
-        within(Duration::from_secs(2), || site.processes().is_empty()),
-        "{:?}",
-        site.processes()
-    );
+    assert!(within(Duration::from_secs(2), || site.processes().is_empty()), "{:?}", site.processes());
     live.end();
     site.airlock_with(["gc"]).succeeded();
 }
 
 #[test]
 fn a_delegated_cgroup_limits() {
-    let Some(site) = Site::delegated() else {
-        skip!("needs root, to delegate a cgroup")
-    };
+    let Some(site) = Site::delegated() else { skip!("needs root, to delegate a cgroup") };
     let eat = |memory: &str| {
         let policy = site.policy(&format!("[limits]\nmemory = \"{memory}\"\n"));
         site.run().policy(policy).end([PROBE, "eat", "134217728"])
@@ -115,8 +87,7 @@ fn a_delegated_cgroup_limits() {
     let small = eat("64MiB");
     assert_eq!(small.report().reason(), "oom", "{small}");
     eat("256MiB").succeeded();
-    site.inside("[limits]\npids = 16\n", ["children", "30"])
-        .refused(&["EAGAIN"]);
+    site.inside("[limits]\npids = 16\n", ["children", "30"]).refused(&["EAGAIN"]);
     site.inside("[limits]\npids = 64\n", ["children", "30"]).done();
 }
 
@@ -124,9 +95,7 @@ fn a_delegated_cgroup_limits() {
 /// that the user is in.
 #[test]
 fn outside_of_the_delegated_cgroup_a_user_is_told_to_enter_it() {
-    let Some(mut site) = Site::delegated() else {
-        skip!("needs root, to delegate a cgroup")
-    };
+    let Some(mut site) = Site::delegated() else { skip!("needs root, to delegate a cgroup") };
     let unified = |folder: &PathBuf| folder.join("cgroup.controllers").exists();
     if !site.cgroups().unwrap().folders().iter().any(unified) {
         skip!("no version 2 hierarchy here");
@@ -178,15 +147,7 @@ fn subordinate_ids_are_used() {
         exec setpriv --reuid \"$1\" --regid \"$1\" --clear-groups \"$@\"\n";
     let script = script.replace("\"$@\"", "\"${@:2}\"");
     let output = Command::new("unshare")
-        .args([
-            "--mount",
-            "--propagation",
-            "private",
-            "bash",
-            "-c",
-            &script,
-            "bash",
-        ])
+        .args(["--mount", "--propagation", "private", "bash", "-c", &script, "bash"])
         .args([&passwd, &ranges])
         .arg(uid.to_string())
         .arg(site.airlock())
@@ -198,10 +159,6 @@ fn subordinate_ids_are_used() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains(&first.to_string()), "{text}");
 }

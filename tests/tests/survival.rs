@@ -1,9 +1,5 @@
 //! Payloads that do not behave, and an Airlock that is killed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -56,11 +52,7 @@ fn a_daemon_does_not_outlive_its_sandbox() {
     let site = Site::new();
     let ended = run(&site).end([PROBE, "daemonize", "60"]).succeeded();
     assert!(ended.wall < Duration::from_secs(5), "{ended}");
-    assert!(
-        within(Duration::from_secs(1), || site.processes().is_empty()),
-        "{:?}",
-        site.processes()
-    );
+    assert!(within(Duration::from_secs(1), || site.processes().is_empty()), "{:?}", site.processes());
 }
 
 /// The daemon holds the pipe: the reader must still see its end.
@@ -68,9 +60,7 @@ fn a_daemon_does_not_outlive_its_sandbox() {
 fn a_grandchild_does_not_hold_the_pipe() {
     let site = Site::new();
     let started = Instant::now();
-    let ended = run(&site)
-        .end(["/bin/sh", "-c", "sleep 60 & echo begun"])
-        .succeeded();
+    let ended = run(&site).end(["/bin/sh", "-c", "sleep 60 & echo begun"]).succeeded();
     assert_eq!(ended.stdout, "begun\n");
     assert!(started.elapsed() < Duration::from_secs(2), "{ended}");
 }
@@ -96,11 +86,7 @@ fn a_full_tmp_harms_nobody_else() {
     let site = Site::new();
     let policy = site.policy("[limits]\ntmp = \"4MiB\"\n");
     let script = "cat /dev/zero > /tmp/a 2> /dev/null; echo still here";
-    let ended = site
-        .run()
-        .policy(policy)
-        .end(["/bin/sh", "-c", script])
-        .succeeded();
+    let ended = site.run().policy(policy).end(["/bin/sh", "-c", script]).succeeded();
     assert_eq!(ended.stdout, "still here\n");
 }
 
@@ -112,10 +98,7 @@ fn a_fork_bomb_is_bounded() {
     }
     let policy = site.policy("[limits]\npids = 64\nwall = \"1s\"\n");
     let ended = site.run().policy(policy).end([PROBE, "bomb"]);
-    assert!(
-        ["wall-timeout", "pids-limit-hit"].contains(&ended.report().reason()),
-        "{ended}"
-    );
+    assert!(["wall-timeout", "pids-limit-hit"].contains(&ended.report().reason()), "{ended}");
     assert!(ended.report().number("pids_peak") <= 64, "{}", ended.report());
     assert!(ended.wall < Duration::from_secs(15), "{ended}");
 }
@@ -146,9 +129,7 @@ fn a_reader_that_goes_away_ends_the_writer() {
     let site = Site::new();
     let (reader, writer) = nix::unistd::pipe().unwrap();
     drop(reader);
-    let ended = run(&site)
-        .stdout(writer)
-        .end(["/bin/sh", "-c", "trap - PIPE; yes"]);
+    let ended = run(&site).stdout(writer).end(["/bin/sh", "-c", "trap - PIPE; yes"]);
     assert_eq!(ended.code, 128 + Signal::SIGPIPE as i32, "{ended}");
 }
 
@@ -167,13 +148,7 @@ fn closed_streams_of_the_caller_are_replaced() {
     let report = site.path("closed.json");
     let mut words: Vec<std::ffi::OsString> =
         vec!["-c".into(), script.into(), "sh".into(), site.airlock().into()];
-    words.extend([
-        "run".into(),
-        "--report".into(),
-        report.clone().into(),
-        "--policy".into(),
-        policy.into(),
-    ]);
+    words.extend(["run".into(), "--report".into(), report.clone().into(), "--policy".into(), policy.into()]);
     if let Some(parent) = site.cgroups() {
         words.extend(["--cgroup-parent".into(), parent.name().into()]);
     }
@@ -198,10 +173,7 @@ fn killing_airlock_kills_the_sandbox() {
     assert!(gone, "still there: {:?}", site.processes());
     live.end();
     site.airlock_with(["gc"]).succeeded();
-    assert_eq!(
-        site.cgroups().map(|parent| parent.children().len()).unwrap_or(0),
-        0
-    );
+    assert_eq!(site.cgroups().map(|parent| parent.children().len()).unwrap_or(0), 0);
 }
 
 #[test]
@@ -213,10 +185,7 @@ fn the_next_run_removes_what_a_killed_one_left() {
     live.end();
     assert!(within(Duration::from_secs(2), || site.processes().is_empty()));
     run(&site).end(["true"]).succeeded();
-    assert_eq!(
-        site.cgroups().map(|parent| parent.children().len()).unwrap_or(0),
-        0
-    );
+    assert_eq!(site.cgroups().map(|parent| parent.children().len()).unwrap_or(0), 0);
 }
 
 /// Every process of Airlock may be the one that is killed; the caller learns of it.
@@ -236,14 +205,8 @@ fn killing_any_process_of_airlock_kills_the_sandbox() {
         let pids: Vec<i32> = site.processes().into_keys().collect();
         let Some(pid) = pids.get(victim) else { continue };
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
-        let gone = within(Duration::from_secs(2), || {
-            site.processes().is_empty() && !live.runs()
-        });
-        assert!(
-            gone,
-            "killed process {victim}; still there: {:?}",
-            site.processes()
-        );
+        let gone = within(Duration::from_secs(2), || site.processes().is_empty() && !live.runs());
+        assert!(gone, "killed process {victim}; still there: {:?}", site.processes());
         let ended = live.end();
         assert!(ended.code > 0, "{ended}");
         site.airlock_with(["gc"]).succeeded();

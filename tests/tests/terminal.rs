@@ -1,9 +1,5 @@
 //! The caller has a terminal.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -32,12 +28,7 @@ impl Session {
     }
 
     fn with(site: &Site, clauses: &str, flags: &[&str], words: &[&str]) -> Session {
-        let size = Winsize {
-            ws_row: 30,
-            ws_col: 90,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        let size = Winsize { ws_row: 30, ws_col: 90, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(&size, None).unwrap();
         let stream = || Stdio::from(pair.slave.try_clone().unwrap());
         let mut command = Command::new(site.airlock());
@@ -45,16 +36,8 @@ impl Session {
         if let Some(parent) = site.cgroups() {
             command.args(["--cgroup-parent", parent.name()]);
         }
-        command
-            .args(flags)
-            .arg("--")
-            .args(words)
-            .stdin(stream())
-            .stdout(stream())
-            .stderr(stream());
-        command
-            .env("XDG_RUNTIME_DIR", site.path("state"))
-            .env("TERM", "xterm");
+        command.args(flags).arg("--").args(words).stdin(stream()).stdout(stream()).stderr(stream());
+        command.env("XDG_RUNTIME_DIR", site.path("state")).env("TERM", "xterm");
         site.caller().become_by(&mut command);
         // SAFETY: the closure makes two system calls and allocates nothing.
         unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, take_terminal) };
@@ -67,10 +50,7 @@ impl Session {
         std::thread::spawn(move || {
             let mut block = [0; 4096];
             while let Ok(length @ 1..) = source.read(&mut block) {
-                shared
-                    .lock()
-                    .unwrap()
-                    .push_str(&String::from_utf8_lossy(&block[..length]));
+                shared.lock().unwrap().push_str(&String::from_utf8_lossy(&block[..length]));
             }
         });
         Session { master, child, seen }
@@ -82,9 +62,7 @@ impl Session {
 
     #[track_caller]
     fn expect(&self, text: &str) {
-        let found = within(Duration::from_secs(10), || {
-            self.seen.lock().unwrap().contains(text)
-        });
+        let found = within(Duration::from_secs(10), || self.seen.lock().unwrap().contains(text));
         assert!(found, "`{text}` did not appear: {:?}", self.seen.lock().unwrap());
     }
 
@@ -101,9 +79,7 @@ impl Session {
             status.is_some()
         });
         let status = status.unwrap_or_else(|| panic!("it still runs: {:?}", self.seen.lock().unwrap()));
-        status
-            .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+        status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
     }
 }
 
@@ -120,11 +96,7 @@ fn the_payload_has_a_terminal_of_its_own() {
     let host = std::fs::read_dir("/dev/pts").unwrap().count();
     let session = Session::start(
         &site,
-        &[
-            "/bin/sh",
-            "-c",
-            "tty; ls /dev/pts; test -t 0 -a -t 1 && echo yes; stty size",
-        ],
+        &["/bin/sh", "-c", "tty; ls /dev/pts; test -t 0 -a -t 1 && echo yes; stty size"],
     );
     session.expect("/dev/pts/0");
     session.expect("yes");
@@ -153,19 +125,10 @@ fn a_new_size_is_passed_on() {
     let site = Site::new();
     let mut session = Session::start(
         &site,
-        &[
-            "/bin/sh",
-            "-c",
-            "trap 'stty size' WINCH; echo begun; read line; read line; read line",
-        ],
+        &["/bin/sh", "-c", "trap 'stty size' WINCH; echo begun; read line; read line; read line"],
     );
     session.expect("begun");
-    let size = libc::winsize {
-        ws_row: 50,
-        ws_col: 132,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
+    let size = libc::winsize { ws_row: 50, ws_col: 132, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the request reads one winsize, which outlives the call.
     let set = unsafe { libc::ioctl(session.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
     assert_eq!(set, 0);
@@ -178,10 +141,8 @@ fn a_new_size_is_passed_on() {
 #[test]
 fn what_is_typed_arrives() {
     let site = Site::new();
-    let mut session = Session::start(
-        &site,
-        &["/bin/sh", "-c", "echo begun; read word; echo \"got <$word>\""],
-    );
+    let mut session =
+        Session::start(&site, &["/bin/sh", "-c", "echo begun; read word; echo \"got <$word>\""]);
     session.expect("begun");
     session.type_in("hello\n");
     session.expect("got <hello>");
@@ -193,11 +154,7 @@ fn the_interrupt_key_interrupts_the_payload() {
     let site = Site::new();
     let mut session = Session::start(
         &site,
-        &[
-            "/bin/sh",
-            "-c",
-            "trap 'echo caught; exit 9' INT; echo begun; while :; do sleep 0.05; done",
-        ],
+        &["/bin/sh", "-c", "trap 'echo caught; exit 9' INT; echo begun; while :; do sleep 0.05; done"],
     );
     session.expect("begun");
     session.type_in("\u{3}");

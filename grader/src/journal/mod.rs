@@ -1,1 +1,25 @@
-//! The journal: an append-only, hash-chained list of events, the one source of truth of a run.
+//! The journal: what happened in a run, in order, and nothing else.
+//!
+//! `RUN/journal.jsonl` holds one [`Record`] per line. Each names the digest of the line before, so that a line
+//! cannot be changed, dropped or moved without the next one showing it; the receipt binds the last. An
+//! event is acknowledged when [`Journal::append`] returns: its line is on the disk then. FORMATS.md has the
+//! format to the byte.
+
+mod canonical;
+mod clock;
+mod damage;
+mod digest;
+mod event;
+mod reader;
+mod record;
+mod reserve;
+mod writer;
+
+pub use canonical::{CanonicalError, canonical};
+pub use clock::Moment;
+pub use damage::{Damage, DamageKind};
+pub use digest::{Digest, DigestError};
+pub use event::{CandidateKind, Event, Outcome, SealedFor};
+pub use reader::verify;
+pub use record::{Genesis, Head, Record};
+pub use writer::{Journal, JournalError, Opened};

@@ -46,8 +46,12 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     if unsafe { sys::close_all_but(&keep) }.is_err() {
         sys::exit_now(1);
     }
+    if expect(&channel, |message| matches!(message, ToInit::Mapped)).is_err() {
+        sys::exit_now(1);
+    }
     let mut child = Child {
         channel: &channel,
+        // Before they are mapped, the caller's ids read as the overflow ids.
         mounts: Mounts::of_caller(),
         root: None,
         outside: None,
@@ -55,10 +59,6 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
         probes: Vec::new(),
     };
     rustix::process::umask(Mode::empty());
-    match child.expect(|message| matches!(message, ToInit::Mapped)) {
-        Ok(_) => {}
-        Err(_) => sys::exit_now(1),
-    }
     for (index, step) in plan.child.iter().enumerate() {
         if let Err(error) = child.perform(&step.action) {
             let errno = error.raw_os_error();
@@ -80,15 +80,15 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     }
 }
 
-impl Child<'_> {
-    fn expect(&self, wanted: impl Fn(&ToInit) -> bool) -> io::Result<(ToInit, Vec<OwnedFd>)> {
-        match self.channel.receive::<ToInit>()? {
-            Some((message, fds)) if wanted(&message) => Ok((message, fds)),
-            Some((message, _)) => Err(io::Error::other(format!("unexpected message {message:?}"))),
-            None => Err(io::Error::other("the monitor is gone")),
-        }
+fn expect(channel: &Channel, wanted: impl Fn(&ToInit) -> bool) -> io::Result<(ToInit, Vec<OwnedFd>)> {
+    match channel.receive::<ToInit>()? {
+        Some((message, fds)) if wanted(&message) => Ok((message, fds)),
+        Some((message, _)) => Err(io::Error::other(format!("unexpected message {message:?}"))),
+        None => Err(io::Error::other("the monitor is gone")),
     }
+}
 
+impl Child<'_> {
     fn perform(&mut self, action: &Action) -> io::Result<()> {
         match action {
             Action::BecomeRoot => {
@@ -169,7 +169,8 @@ impl Child<'_> {
     fn receive(&mut self, mounts: &[MountId]) -> io::Result<()> {
         let mut received = VecDeque::new();
         let tasks = loop {
-            let (message, fds) = self.expect(|message| matches!(message, ToInit::Descriptors { .. }))?;
+            let (message, fds) =
+                expect(self.channel, |message| matches!(message, ToInit::Descriptors { .. }))?;
             received.extend(fds);
             if let ToInit::Descriptors { more: false, tasks } = message {
                 break tasks;

@@ -26,13 +26,11 @@ fn only_the_needed_nodes_are_there() {
 fn nodes_are_not_made() {
     let site = Site::new();
     for clauses in ["", STRIPPED] {
-        site.inside(clauses, ["mknod", "/tmp/node", "1", "3"])
-            .refused(&["EPERM"]);
+        site.inside(clauses, ["mknod", "/tmp/node", "1", "3"]).refused(&["EPERM"]);
     }
     // A user namespace never holds the capability that counts.
     let keep = format!("{STRIPPED}[capabilities]\nkeep = [\"CAP_MKNOD\"]\n");
-    site.inside(&keep, ["mknod", "/tmp/node", "1", "3"])
-        .refused(&["EPERM"]);
+    site.inside(&keep, ["mknod", "/tmp/node", "1", "3"]).refused(&["EPERM"]);
     if site.caller().is_root() {
         let node = site.path("node");
         site.outside(["mknod", node.to_str().unwrap(), "1", "3"]).done();
@@ -50,26 +48,17 @@ fn a_mounted_node_is_not_opened() {
     }
     site.outside(["mknod", node.to_str().unwrap(), "1", "3"]).done();
     site.outside(["open", node.to_str().unwrap(), "r"]).done();
-    let mount = format!(
-        "\n[[mount]]\nsource = \"{}\"\ntarget = \"/data\"\n",
-        data.display()
-    );
-    site.inside(&mount, ["open", "/data/node", "r"])
-        .refused(&["EACCES", "EPERM"]);
-    site.inside(&format!("{STRIPPED}{mount}"), ["open", "/data/node", "r"])
-        .refused(&["EACCES", "EPERM"]);
+    let mount = format!("\n[[mount]]\nsource = \"{}\"\ntarget = \"/data\"\n", data.display());
+    site.inside(&mount, ["open", "/data/node", "r"]).refused(&["EACCES", "EPERM"]);
+    site.inside(&format!("{STRIPPED}{mount}"), ["open", "/data/node", "r"]).refused(&["EACCES", "EPERM"]);
 }
 
 /// The filter alone: in the sandbox's own `/dev`, which is mounted with devices allowed, the host makes nodes. No
 /// driver has numbers of major 120 (local use), so whoever passes the filter is told ENXIO.
 #[test]
 fn the_filter_refuses_what_is_not_listed() {
-    let Some(site) = Site::root() else {
-        skip!("needs root")
-    };
-    let Some(group) = site.cgroups() else {
-        skip!("needs cgroups of its own")
-    };
+    let Some(site) = Site::root() else { skip!("needs root") };
+    let Some(group) = site.cgroups() else { skip!("needs cgroups of its own") };
     let open = |major: &str, minor: &str| {
         let (input, typed) = nix::unistd::pipe().unwrap();
         let script = "echo ready; read line; exec /probe/probe open /dev/extra r";
@@ -97,11 +86,7 @@ fn the_filter_refuses_what_is_not_listed() {
 fn null_is_null() {
     let site = Site::new();
     let script = "stat -c '%t:%T' /dev/null /dev/zero /dev/urandom";
-    let ended = site
-        .run()
-        .policy(site.policy(""))
-        .end(["/bin/sh", "-c", script])
-        .succeeded();
+    let ended = site.run().policy(site.policy("")).end(["/bin/sh", "-c", script]).succeeded();
     assert_eq!(ended.stdout, "1:3\n1:5\n1:9\n");
     let written = site.inside("", ["write", "/dev/null", "x"]);
     assert_eq!(written, Outcome::Done("written".into()));

@@ -10,10 +10,7 @@ use airlock_tests::{Caller, Outcome, Site};
 use crate::STRIPPED;
 
 fn mount(source: &Path, more: &str) -> String {
-    format!(
-        "\n[[mount]]\nsource = \"{}\"\ntarget = \"/data\"\n{more}\n",
-        source.display()
-    )
+    format!("\n[[mount]]\nsource = \"{}\"\ntarget = \"/data\"\n{more}\n", source.display())
 }
 
 #[test]
@@ -21,10 +18,8 @@ fn a_read_only_mount_is_not_written() {
     let site = Site::new();
     let data = site.folder("data");
     let action = ["write", "/data/x", "hello"];
-    site.inside(&mount(&data, ""), action)
-        .refused(&["EROFS", "EACCES"]);
-    site.inside(&format!("{STRIPPED}{}", mount(&data, "")), action)
-        .refused(&["EROFS"]);
+    site.inside(&mount(&data, ""), action).refused(&["EROFS", "EACCES"]);
+    site.inside(&format!("{STRIPPED}{}", mount(&data, "")), action).refused(&["EROFS"]);
     assert!(!data.join("x").exists());
     site.inside(&mount(&data, "mode = \"rw\""), action).done();
     assert_eq!(fs::read_to_string(data.join("x")).unwrap(), "hello");
@@ -36,12 +31,8 @@ fn written_files_keep_the_host_owner() {
     use std::os::unix::fs::MetadataExt;
     let site = Site::new();
     let data = site.folder("data");
-    site.inside(&mount(&data, "mode = \"rw\""), ["write", "/data/x", "hello"])
-        .done();
-    assert_eq!(
-        fs::metadata(data.join("x")).unwrap().uid(),
-        fs::metadata(&data).unwrap().uid()
-    );
+    site.inside(&mount(&data, "mode = \"rw\""), ["write", "/data/x", "hello"]).done();
+    assert_eq!(fs::metadata(data.join("x")).unwrap().uid(), fs::metadata(&data).unwrap().uid());
 }
 
 #[test]
@@ -53,10 +44,7 @@ fn an_unmounted_path_is_not_there() {
     site.inside("", there).refused(&["ENOENT"]);
     site.inside(STRIPPED, there).refused(&["ENOENT"]);
     assert_eq!(site.outside(there).done(), "hidden");
-    assert_eq!(
-        site.inside(&mount(&data, ""), ["read", "/data/secret"]).done(),
-        "hidden"
-    );
+    assert_eq!(site.inside(&mount(&data, ""), ["read", "/data/secret"]).done(), "hidden");
 }
 
 #[test]
@@ -65,10 +53,7 @@ fn the_hosts_private_files_are_not_there() {
     for path in ["/etc/shadow", "/root", "/var/log", "/boot/grub"] {
         if Path::new(path).is_dir() {
             let found = site.inside("", ["list", path]);
-            assert!(
-                matches!(found, Outcome::Refused(_)) || found == Outcome::Done(String::new()),
-                "{path}"
-            );
+            assert!(matches!(found, Outcome::Refused(_)) || found == Outcome::Done(String::new()), "{path}");
         } else {
             site.inside("", ["read", path]).refused(&["ENOENT", "EACCES"]);
         }
@@ -82,12 +67,9 @@ fn the_hosts_private_files_are_not_there() {
 fn a_mount_is_not_run_from() {
     let site = Site::new();
     let program = ["run", "/data/probe", "cwd"];
-    site.inside(&mount(&site.path("probe"), ""), program)
-        .refused(&["EACCES"]);
-    site.inside(&format!("{STRIPPED}{}", mount(&site.path("probe"), "")), program)
-        .refused(&["EACCES"]);
-    site.inside(&mount(&site.path("probe"), "exec = true"), program)
-        .done();
+    site.inside(&mount(&site.path("probe"), ""), program).refused(&["EACCES"]);
+    site.inside(&format!("{STRIPPED}{}", mount(&site.path("probe"), "")), program).refused(&["EACCES"]);
+    site.inside(&mount(&site.path("probe"), "exec = true"), program).done();
 }
 
 #[test]
@@ -110,10 +92,7 @@ fn the_hosts_programs_are_not_written() {
     // Inside, root's file would refuse user 1000 as well; the mount alone says EROFS.
     let flags = site.inside("", ["read", "/proc/self/mountinfo"]).done();
     let usr = flags.lines().find(|line| line.split(' ').nth(4) == Some("/usr"));
-    assert!(
-        usr.is_some_and(|line| line.split(' ').nth(5).unwrap().starts_with("ro,")),
-        "{flags}"
-    );
+    assert!(usr.is_some_and(|line| line.split(' ').nth(5).unwrap().starts_with("ro,")), "{flags}");
 }
 
 /// A link in a shared directory leads to what its text names inside, never to the host's file.
@@ -124,10 +103,8 @@ fn a_link_does_not_lead_out() {
     let secret = site.file("secret", "hidden");
     symlink(&secret, data.join("link")).unwrap();
     symlink("../../../../../../../../etc/shadow", data.join("climb")).unwrap();
-    site.inside(&mount(&data, ""), ["read", "/data/link"])
-        .refused(&["ENOENT"]);
-    site.inside(&mount(&data, ""), ["read", "/data/climb"])
-        .refused(&["ENOENT", "EACCES"]);
+    site.inside(&mount(&data, ""), ["read", "/data/link"]).refused(&["ENOENT"]);
+    site.inside(&mount(&data, ""), ["read", "/data/climb"]).refused(&["ENOENT", "EACCES"]);
 }
 
 #[test]
@@ -152,12 +129,7 @@ fn run_is_private() {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| !["lock", "user", "shm"].contains(&name.as_str()))
         .collect();
-    assert!(
-        !inside
-            .split(' ')
-            .any(|name| host.iter().any(|of_host| of_host == name)),
-        "{inside}"
-    );
+    assert!(!inside.split(' ').any(|name| host.iter().any(|of_host| of_host == name)), "{inside}");
 }
 
 #[test]
@@ -187,28 +159,14 @@ fn the_root_takes_writes_where_the_policy_says() {
     assert!(!tree.join("open/x").exists());
     root(kept.to_str().unwrap()).done();
     assert!(!tree.join("open/x").exists());
-    assert!(
-        fs::read_dir(&kept).unwrap().next().is_some(),
-        "the writes are kept"
-    );
+    assert!(fs::read_dir(&kept).unwrap().next().is_some(), "the writes are kept");
 }
 
 #[test]
 fn an_empty_root_has_only_what_is_mounted() {
     let site = Site::new();
     let listed = site.inside("[root]\nkind = \"empty\"\n", ["list", "/"]).done();
-    let expected = [
-        "probe",
-        "proc",
-        "dev",
-        "tmp",
-        "run",
-        "etc",
-        "home",
-        "workspace",
-        "sys",
-        "var",
-    ];
+    let expected = ["probe", "proc", "dev", "tmp", "run", "etc", "home", "workspace", "sys", "var"];
     assert!(listed.split(' ').all(|name| expected.contains(&name)), "{listed}");
     assert!(!listed.split(' ').any(|name| name == "usr"), "{listed}");
     site.inside("", ["list", "/usr"]).done();
@@ -218,13 +176,7 @@ fn an_empty_root_has_only_what_is_mounted() {
 #[test]
 fn proc_is_masked() {
     let site = Site::new();
-    for path in [
-        "/proc/kcore",
-        "/proc/timer_list",
-        "/proc/keys",
-        "/proc/sched_debug",
-        "/proc/acpi/wakeup",
-    ] {
+    for path in ["/proc/kcore", "/proc/timer_list", "/proc/keys", "/proc/sched_debug", "/proc/acpi/wakeup"] {
         match site.inside("", ["read", path]) {
             Outcome::Refused(_) => {}
             Outcome::Done(text) => assert_eq!(text, "", "{path}"),
@@ -236,14 +188,9 @@ fn proc_is_masked() {
 #[test]
 fn proc_takes_no_writes() {
     let site = Site::new();
-    for path in [
-        "/proc/sysrq-trigger",
-        "/proc/sys/kernel/core_pattern",
-        "/proc/sys/vm/drop_caches",
-    ] {
+    for path in ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches"] {
         let action = ["open", path, "w"];
-        site.inside("", action)
-            .refused(&["EROFS", "EACCES", "EPERM", "ENOENT"]);
+        site.inside("", action).refused(&["EROFS", "EACCES", "EPERM", "ENOENT"]);
         if site.caller().is_root() && Path::new(path).exists() {
             site.outside(action).done();
         }
@@ -254,15 +201,8 @@ fn proc_takes_no_writes() {
 #[test]
 fn the_first_process_is_closed() {
     let site = Site::new();
-    for path in [
-        "/proc/1/environ",
-        "/proc/1/maps",
-        "/proc/1/fd",
-        "/proc/1/root",
-        "/proc/1/mem",
-    ] {
-        site.inside("", ["open", path, "r"])
-            .refused(&["EACCES", "EPERM", "ENOENT"]);
+    for path in ["/proc/1/environ", "/proc/1/maps", "/proc/1/fd", "/proc/1/root", "/proc/1/mem"] {
+        site.inside("", ["open", path, "r"]).refused(&["EACCES", "EPERM", "ENOENT"]);
     }
     site.inside("", ["open", "/proc/self/environ", "r"]).done();
 }
@@ -276,14 +216,10 @@ fn mounts_are_locked_for_namespaces_inside() {
         let mount = mount(&data, &format!("mode = \"{mode}\""));
         format!("nesting = true\n{STRIPPED}{mount}")
     };
-    site.inside(&clauses("ro"), ["nested", "mount-tmpfs", "/tmp"])
-        .done();
-    site.inside(&clauses("ro"), ["nested", "set-writable", "/data"])
-        .refused(&["EPERM"]);
-    site.inside(&clauses("rw"), ["nested", "set-writable", "/data"])
-        .done();
-    site.inside(&clauses("ro"), ["nested", "unmount", "/usr"])
-        .refused(&["EINVAL"]);
+    site.inside(&clauses("ro"), ["nested", "mount-tmpfs", "/tmp"]).done();
+    site.inside(&clauses("ro"), ["nested", "set-writable", "/data"]).refused(&["EPERM"]);
+    site.inside(&clauses("rw"), ["nested", "set-writable", "/data"]).done();
+    site.inside(&clauses("ro"), ["nested", "unmount", "/usr"]).refused(&["EINVAL"]);
 }
 
 /// In the sandbox's own namespaces a kept CAP_SYS_ADMIN could undo the mounts, so it is not kept.

@@ -12,9 +12,7 @@ const LOOPBACK: &str = "[network]\nmode = \"loopback\"\n";
 fn status(site: &Site, clauses: &str) -> HashMap<String, String> {
     let text = site.inside(clauses, ["read", "/proc/self/status"]).done();
     let fields = text.lines().filter_map(|line| line.split_once(':'));
-    fields
-        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-        .collect()
+    fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
 }
 
 #[test]
@@ -39,13 +37,8 @@ fn the_payload_has_no_groups() {
 
 #[test]
 fn roots_payload_is_nobody_on_the_host() {
-    let Some(site) = Site::root() else {
-        skip!("needs root")
-    };
-    let mut live = site
-        .run()
-        .policy(site.policy(""))
-        .start([Site::probe_inside(), "rest", "20"]);
+    let Some(site) = Site::root() else { skip!("needs root") };
+    let mut live = site.run().policy(site.policy("")).start([Site::probe_inside(), "rest", "20"]);
     live.printed("ready");
     let uids: Vec<u32> = site
         .cgroups()
@@ -54,18 +47,10 @@ fn roots_payload_is_nobody_on_the_host() {
         .iter()
         .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok())
         .filter_map(|text| {
-            text.lines()
-                .find(|line| line.starts_with("Uid:"))?
-                .split('\t')
-                .nth(1)?
-                .parse()
-                .ok()
+            text.lines().find(|line| line.starts_with("Uid:"))?.split('\t').nth(1)?.parse().ok()
         })
         .collect();
-    assert!(
-        uids.len() >= 2 && uids.iter().all(|uid| *uid >= 0x7000_0000),
-        "{uids:?}"
-    );
+    assert!(uids.len() >= 2 && uids.iter().all(|uid| *uid >= 0x7000_0000), "{uids:?}");
     live.signal(nix::sys::signal::Signal::SIGTERM);
     live.end();
 }
@@ -110,12 +95,7 @@ fn the_filter_is_on() {
 fn the_host_name_is_the_policys() {
     let site = Site::new();
     let clauses = "[identity]\nhostname = \"box\"\n";
-    assert_eq!(
-        site.inside(clauses, ["read", "/proc/sys/kernel/hostname"])
-            .done()
-            .trim(),
-        "box"
-    );
+    assert_eq!(site.inside(clauses, ["read", "/proc/sys/kernel/hostname"]).done().trim(), "box");
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let default = site.inside("", ["read", "/proc/sys/kernel/hostname"]).done();
     assert_ne!(default.trim(), host.trim());
@@ -129,25 +109,17 @@ fn the_host_name_is_not_changed() {
     let loose = "nesting = true\n";
     let strict = format!("{loose}[seccomp]\ndeny = [\"sethostname\"]\n");
     site.inside("", ["set-host-name", "mine"]).refused(&["EPERM"]);
-    site.inside(STRIPPED, ["set-host-name", "mine"])
-        .refused(&["EPERM"]);
-    site.inside(&strict, ["nested", "set-host-name", "mine"])
-        .refused(&["EPERM"]);
+    site.inside(STRIPPED, ["set-host-name", "mine"]).refused(&["EPERM"]);
+    site.inside(&strict, ["nested", "set-host-name", "mine"]).refused(&["EPERM"]);
     site.inside(loose, ["nested", "set-host-name", "mine"]).done();
-    assert_eq!(
-        std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap(),
-        before
-    );
+    assert_eq!(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap(), before);
 }
 
 #[test]
 fn the_callers_environment_stays_outside() {
     let site = Site::new();
     let seen = |clauses: &str| {
-        let run = site
-            .run()
-            .policy(site.policy(clauses))
-            .caller_env("AIRLOCK_SECRET", "hush");
+        let run = site.run().policy(site.policy(clauses)).caller_env("AIRLOCK_SECRET", "hush");
         run.end(["/usr/bin/env"]).succeeded().stdout
     };
     assert!(!seen("").contains("hush"));
@@ -158,17 +130,9 @@ fn the_callers_environment_stays_outside() {
 fn the_environment_is_the_policys_and_the_command_lines() {
     let site = Site::new();
     let policy = site.policy("[env]\nset = { COLOUR = \"green\", SHAPE = \"round\" }\n");
-    let seen = site
-        .run()
-        .policy(policy)
-        .flag("--env", "SHAPE=square")
-        .end(["/usr/bin/env"])
-        .succeeded()
-        .stdout;
-    assert!(
-        seen.contains("COLOUR=green\n") && seen.contains("SHAPE=square\n"),
-        "{seen}"
-    );
+    let seen =
+        site.run().policy(policy).flag("--env", "SHAPE=square").end(["/usr/bin/env"]).succeeded().stdout;
+    assert!(seen.contains("COLOUR=green\n") && seen.contains("SHAPE=square\n"), "{seen}");
 }
 
 #[test]

@@ -60,12 +60,10 @@ fn message_queues_of_the_host_are_not_found() {
     let _queue = Queue(CString::new(name.clone()).unwrap());
     site.outside(["make-queue", &name]).done();
     site.outside(["open-queue", &name]).done();
-    site.inside("", ["open-queue", &name])
-        .refused(&["ENOENT", "EACCES"]);
+    site.inside("", ["open-queue", &name]).refused(&["ENOENT", "EACCES"]);
     site.inside(STRIPPED, ["open-queue", &name]).refused(&["ENOENT"]);
     site.inside("", ["make-queue", "/mine"]).refused(&["EACCES"]);
-    site.inside("[landlock]\nenabled = false\n", ["make-queue", "/mine"])
-        .done();
+    site.inside("[landlock]\nenabled = false\n", ["make-queue", "/mine"]).done();
 }
 
 #[test]
@@ -98,8 +96,7 @@ fn the_callers_keys_are_not_found() {
     assert_ne!(first, second);
     let description = format!("airlock-test-{}", std::process::id());
     site.outside(["make-key", &description]).done();
-    site.inside(allowed, ["find-key", &description])
-        .refused(&["ENOKEY", "EACCES"]);
+    site.inside(allowed, ["find-key", &description]).refused(&["ENOKEY", "EACCES"]);
     site.inside("", ["find-key", &description]).refused(&["EPERM"]);
 }
 
@@ -114,8 +111,7 @@ fn the_hosts_processes_are_not_signalled() {
     site.inside("", action).refused(&["ESRCH"]);
     site.inside(STRIPPED, action).refused(&["ESRCH"]);
     // Everyone that the payload may signal at once is itself.
-    site.inside("", ["signal", "-1", "15"])
-        .refused(&["ESRCH", "EPERM"]);
+    site.inside("", ["signal", "-1", "15"]).refused(&["ESRCH", "EPERM"]);
     assert!(victim.runs());
     victim.signal(nix::sys::signal::Signal::SIGKILL);
     victim.end();

@@ -25,12 +25,8 @@ fn only_listed_paths_are_read() {
     let site = Site::new();
     let data = site.folder("data");
     site.file("data/x", "hello");
-    let with = |read: &str| {
-        site.inside(
-            &clauses(&format!("read = [{PROBES}{read}]"), &data),
-            ["read", "/data/x"],
-        )
-    };
+    let with =
+        |read: &str| site.inside(&clauses(&format!("read = [{PROBES}{read}]"), &data), ["read", "/data/x"]);
     with("").refused(&["EACCES"]);
     with(", \"/data\"").done();
     site.inside(&clauses("", &data), ["read", "/data/x"]).done();
@@ -44,15 +40,11 @@ fn only_listed_paths_are_written() {
     let site = Site::new();
     let data = site.folder("data");
     let with = |write: &str| {
-        site.inside(
-            &clauses(&format!("write = [\"/tmp\"{write}]"), &data),
-            ["write", "/data/x", "hello"],
-        )
+        site.inside(&clauses(&format!("write = [\"/tmp\"{write}]"), &data), ["write", "/data/x", "hello"])
     };
     with("").refused(&["EACCES"]);
     with(", \"/data\"").done();
-    site.inside(&clauses("", &data), ["write", "/data/x", "hello"])
-        .done();
+    site.inside(&clauses("", &data), ["write", "/data/x", "hello"]).done();
 }
 
 /// A floor that the kernel does not reach is an error; only 0 is best effort.
@@ -63,14 +55,8 @@ fn the_floor_is_hard() {
     }
     let site = Site::new();
     let above = site.policy("[landlock]\nmin_abi = 10\n");
-    site.run()
-        .policy(above)
-        .end(["true"])
-        .refused(&["landlock", "10"]);
-    site.run()
-        .policy(site.policy("[landlock]\nmin_abi = 0\n"))
-        .end(["true"])
-        .succeeded();
+    site.run().policy(above).end(["true"]).refused(&["landlock", "10"]);
+    site.run().policy(site.policy("[landlock]\nmin_abi = 0\n")).end(["true"]).succeeded();
 }
 
 /// It cannot be read back from the kernel, so the child proves it by a forbidden open.
@@ -81,9 +67,5 @@ fn the_report_says_how_it_was_proven() {
     }
     let site = Site::new();
     let ended = site.run().policy(site.policy("")).end(["true"]).succeeded();
-    assert!(
-        ended.report().evidence("landlock").contains(&"child-probe"),
-        "{}",
-        ended.report()
-    );
+    assert!(ended.report().evidence("landlock").contains(&"child-probe"), "{}", ended.report());
 }

@@ -22,9 +22,7 @@ fn memory() {
     let site = limited_site!();
     let eat = |limit: &str| {
         let policy = site.policy(&format!("[limits]\nmemory = \"{limit}\"\n"));
-        site.run()
-            .policy(policy)
-            .end([Site::probe_inside(), "eat", "134217728"])
+        site.run().policy(policy).end([Site::probe_inside(), "eat", "134217728"])
     };
     let small = eat("64MiB");
     assert_eq!((small.code, small.report().reason()), (137, "oom"), "{small}");
@@ -41,9 +39,7 @@ fn memory_in_files() {
     let site = limited_site!();
     let fill = |limit: &str| {
         let clauses = format!("[limits]\nmemory = \"{limit}\"\ntmp = \"512MiB\"\n");
-        site.run()
-            .policy(site.policy(&clauses))
-            .end([Site::probe_inside(), "fill", "/tmp/x", "134217728"])
+        site.run().policy(site.policy(&clauses)).end([Site::probe_inside(), "fill", "/tmp/x", "134217728"])
     };
     assert_eq!(fill("64MiB").report().reason(), "oom");
     fill("256MiB").succeeded();
@@ -61,10 +57,7 @@ fn pids() {
 fn cpus() {
     let site = limited_site!();
     let spin = |cpus: &str| -> u64 {
-        site.inside(&format!("[limits]\ncpus = {cpus}\n"), ["spin", "2"])
-            .done()
-            .parse()
-            .unwrap()
+        site.inside(&format!("[limits]\ncpus = {cpus}\n"), ["spin", "2"]).done().parse().unwrap()
     };
     let (slow, fast) = (spin("0.1"), spin("1.0"));
     assert!(slow <= 400, "0.1 CPUs gave {slow} ms in 2 s");
@@ -75,16 +68,9 @@ fn cpus() {
 fn cpuset() {
     let site = limited_site!();
     let seen = |set: &str| {
-        let status = site
-            .inside(
-                &format!("[limits]\ncpuset = \"{set}\"\n"),
-                ["read", "/proc/self/status"],
-            )
-            .done();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-            .unwrap();
+        let status =
+            site.inside(&format!("[limits]\ncpuset = \"{set}\"\n"), ["read", "/proc/self/status"]).done();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
         line.trim().to_owned()
     };
     assert_eq!(seen("0"), "0");
@@ -100,10 +86,7 @@ fn swap() {
     let group = site.cgroups().unwrap();
     let seen = |swap: &str| -> Option<(u64, bool)> {
         let policy = site.policy(&format!("[limits]\nmemory = \"64MiB\"\nswap = \"{swap}\"\n"));
-        let mut live = site
-            .run()
-            .policy(policy)
-            .start([Site::probe_inside(), "rest", "30"]);
+        let mut live = site.run().policy(policy).start([Site::probe_inside(), "rest", "30"]);
         live.printed("ready");
         let read = |name: &str| {
             let mut files = group.children().into_iter().map(|folder| folder.join(name));
@@ -146,12 +129,7 @@ fn shm() {
 #[test]
 fn open_files() {
     let action = ["open-many", "100"];
-    refused_then_done(
-        "[limits]\nnofile = 64\n",
-        "[limits]\nnofile = 256\n",
-        &action,
-        &["EMFILE"],
-    );
+    refused_then_done("[limits]\nnofile = 64\n", "[limits]\nnofile = 256\n", &action, &["EMFILE"]);
 }
 
 #[test]
@@ -168,16 +146,11 @@ fn wall_clock() {
     let site = Site::new();
     let rest = |wall: &str| {
         let policy = site.policy(&format!("[limits]\nwall = \"{wall}\"\n"));
-        site.run()
-            .policy(policy)
-            .end([Site::probe_inside(), "rest", "1.5"])
+        site.run().policy(policy).end([Site::probe_inside(), "rest", "1.5"])
     };
     let short = rest("300ms");
     assert_eq!(short.report().reason(), "wall-timeout", "{short}");
-    assert!(
-        short.code >= 128 && short.wall < Duration::from_millis(1400),
-        "{short}"
-    );
+    assert!(short.code >= 128 && short.wall < Duration::from_millis(1400), "{short}");
     assert_eq!(rest("30s").succeeded().report().reason(), "exited");
 }
 
@@ -200,31 +173,16 @@ fn a_limit_is_never_dropped_in_silence() {
         "version = 1\nname = \"strict-limits\"\nextends = \"base\"\nbest_effort = [\"devices\"]\n\
          [limits]\nmemory = \"64MiB\"\n",
     );
-    site.run()
-        .policy(&policy)
-        .end(["true"])
-        .refused(&["memory", "best-effort"]);
-    let lowered = site
-        .run()
-        .policy(&policy)
-        .flag("--best-effort", "limits")
-        .end(["true"])
-        .succeeded();
-    assert!(
-        lowered.report().lowered().contains("limits"),
-        "{}",
-        lowered.report()
-    );
+    site.run().policy(&policy).end(["true"]).refused(&["memory", "best-effort"]);
+    let lowered = site.run().policy(&policy).flag("--best-effort", "limits").end(["true"]).succeeded();
+    assert!(lowered.report().lowered().contains("limits"), "{}", lowered.report());
 }
 
 #[test]
 fn a_refused_fork_is_seen_in_the_report() {
     let site = limited_site!();
     let policy = site.policy("[limits]\npids = 16\n");
-    let ended = site
-        .run()
-        .policy(policy)
-        .end([Site::probe_inside(), "children", "30"]);
+    let ended = site.run().policy(policy).end([Site::probe_inside(), "children", "30"]);
     assert_eq!(Outcome::of(&ended), Outcome::Refused("EAGAIN".into()));
     assert!(ended.report().number("pids_peak") <= 16, "{}", ended.report());
 }

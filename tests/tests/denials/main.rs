@@ -2,11 +2,7 @@
 //!
 //! Where a clause has no knob, the same action is done outside by the same caller. Where layers overlap, the
 //! clause is tried alone, in a policy stripped of the others ([`STRIPPED`]).
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a helper that fails fails its test"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 mod descriptors;
 mod devices;

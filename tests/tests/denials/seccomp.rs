@@ -14,17 +14,10 @@ const SIGSYS: i32 = 31;
 #[track_caller]
 fn filter_answers(call: &str, arguments: &[&str]) {
     let site = Site::new();
-    let action: Vec<&str> = ["call", call]
-        .into_iter()
-        .chain(arguments.iter().copied())
-        .collect();
+    let action: Vec<&str> = ["call", call].into_iter().chain(arguments.iter().copied()).collect();
     site.inside("", &action).refused(&["EPERM"]);
     let answer = site.inside(&format!("[seccomp]\nallow = [\"{call}\"]\n"), &action);
-    assert_ne!(
-        answer,
-        Outcome::Refused("EPERM".into()),
-        "{call} is still refused once it is allowed"
-    );
+    assert_ne!(answer, Outcome::Refused("EPERM".into()), "{call} is still refused once it is allowed");
 }
 
 macro_rules! filter_refuses {
@@ -90,8 +83,7 @@ fn clone3_is_unknown() {
     let site = Site::new();
     let action = ["call", "clone3", "buffer", "0"];
     site.inside("", action).refused(&["ENOSYS"]);
-    site.inside("[seccomp]\nallow = [\"clone3\"]\n", action)
-        .refused(&["EINVAL"]);
+    site.inside("[seccomp]\nallow = [\"clone3\"]\n", action).refused(&["EINVAL"]);
 }
 
 #[test]
@@ -118,10 +110,7 @@ fn the_x32_table_kills() {
     let site = Site::new();
     site.inside("", ["x32"]).killed(SIGSYS);
     // Most kernels have no x32 table and say so; what counts is that they are asked.
-    assert_ne!(
-        site.inside("[seccomp]\nprofile = \"none\"\n", ["x32"]),
-        Outcome::Killed(SIGSYS)
-    );
+    assert_ne!(site.inside("[seccomp]\nprofile = \"none\"\n", ["x32"]), Outcome::Killed(SIGSYS));
 }
 
 #[test]
@@ -141,11 +130,7 @@ fn family_refused(family: &str, kind: &str, protocol: &str) {
     site.inside("", action).refused(&["EPERM"]);
     // Done, or EAFNOSUPPORT where the kernel has no such sockets.
     let loose = site.inside("[seccomp]\nallow = [\"socket\"]\n", action);
-    assert_ne!(
-        loose,
-        Outcome::Refused("EPERM".into()),
-        "the filter made no difference"
-    );
+    assert_ne!(loose, Outcome::Refused("EPERM".into()), "the filter made no difference");
 }
 
 /// Page-cache writes past read-only mounts went through AF_ALG (runc#5272).
@@ -218,10 +203,7 @@ fn refused_set_id(loose: &str, action: &str, mode: &str) {
     if action == "chmod" {
         site.file("data/program", "#!/bin/sh\n");
     }
-    let mount = format!(
-        "\n[[mount]]\nsource = \"{}\"\ntarget = \"/data\"\nmode = \"rw\"\n",
-        data.display()
-    );
+    let mount = format!("\n[[mount]]\nsource = \"{}\"\ntarget = \"/data\"\nmode = \"rw\"\n", data.display());
     let attempt = [action, "/data/program", mode];
     site.inside(&mount, attempt).refused(&["EPERM"]);
     site.inside(&format!("{loose}{mount}"), attempt).done();
@@ -231,20 +213,12 @@ fn refused_set_id(loose: &str, action: &str, mode: &str) {
 fn ordinary_modes_may_be_set() {
     let site = Site::new();
     let script = "touch /tmp/x && chmod 755 /tmp/x && mkdir -m 1777 /tmp/y";
-    site.run()
-        .policy(site.policy(""))
-        .end(["/bin/sh", "-c", script])
-        .succeeded();
+    site.run().policy(site.policy("")).end(["/bin/sh", "-c", script]).succeeded();
 }
 
 #[test]
 fn nesting_is_a_clause_of_its_own() {
-    refused_then_done(
-        "",
-        "nesting = true\n",
-        &["call", "unshare", "0x10000000"],
-        &["EPERM"],
-    );
+    refused_then_done("", "nesting = true\n", &["call", "unshare", "0x10000000"], &["EPERM"]);
 }
 
 /// Law: a profile that cannot be read is an error, not an unfiltered sandbox.
@@ -252,8 +226,5 @@ fn nesting_is_a_clause_of_its_own() {
 fn a_missing_profile_is_an_error() {
     let site = Site::new();
     let policy = site.policy("[seccomp]\nprofile = \"./no-such-profile.json\"\n");
-    site.run()
-        .policy(policy)
-        .end(["true"])
-        .refused(&["no-such-profile.json"]);
+    site.run().policy(policy).end(["true"]).refused(&["no-such-profile.json"]);
 }
