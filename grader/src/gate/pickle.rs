@@ -1,0 +1,321 @@
+//! What a pickle would import, found without running it.
+//!
+//! A pickle is a program for a small stack machine (CPython's `Lib/pickletools.py` describes it). It can call only what
+//! it imports, so the list of its imports tells what it may do. The scan fails closed: an import whose name is not
+//! spelt out right before it counts as unknown. Names are collected as they come, so a stream that breaks off, whose
+//! loader would have run everything before, is still known up to there.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, BufRead, Read};
+
+/// Longest name that is kept; longer strings are no names.
+const LONGEST_NAME: u64 = 512;
+
+/// Most entries of the memo that are followed.
+const LARGEST_MEMO: usize = 4 << 20;
+
+/// Pickles at the start of a file of `torch.save`'s first format, before the raw data.
+const MOST_PICKLES: usize = 5;
+
+/// What pickles import.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PickleFacts {
+    /// The names, `module.name`.
+    pub imports: BTreeSet<String>,
+    /// Whether something is imported whose name could not be told.
+    pub unknown: bool,
+    /// How many pickles were read to their end.
+    pub pickles: usize,
+}
+
+/// Why a stream is no pickle.
+#[derive(Debug, thiserror::Error)]
+pub enum PickleError {
+    /// The stream could not be read, or breaks off.
+    #[error("reading the pickle")]
+    Read(#[from] io::Error),
+    /// A byte that is no opcode.
+    #[error("the byte {0:#04x} is no opcode")]
+    Opcode(u8),
+    /// An argument that does not fit its opcode.
+    #[error("an argument of the opcode {0:#04x}")]
+    Argument(u8),
+    /// More memo entries than are followed.
+    #[error("more than {LARGEST_MEMO} memo entries")]
+    Memo,
+}
+
+/// Scans the pickles at the start of a stream: the first, and up to four more that follow it. What comes after may be
+/// anything.
+pub fn scan_pickles(mut stream: impl BufRead) -> Result<PickleFacts, PickleError> {
+    let mut facts = PickleFacts::default();
+    for index in 0..MOST_PICKLES {
+        if index > 0 && stream.fill_buf()?.is_empty() {
+            break;
+        }
+        let mut scan = Scan {
+            facts: &mut facts,
+            memo: HashMap::new(),
+            strings: [None, None],
+        };
+        match scan.pickle(&mut stream) {
+            Ok(()) => facts.pickles += 1,
+            Err(PickleError::Memo) => return Err(PickleError::Memo),
+            Err(error) if index == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(facts)
+}
+
+struct Scan<'a> {
+    facts: &'a mut PickleFacts,
+    /// What is remembered under each number, where that is a string.
+    memo: HashMap<u64, Option<String>>,
+    /// The two topmost values of the stack, where those are known to be strings; the last is the top.
+    strings: [Option<String>; 2],
+}
+
+impl Scan<'_> {
+    fn pickle(&mut self, stream: &mut impl BufRead) -> Result<(), PickleError> {
+        loop {
+            let opcode = number(stream, 1)?.to_le_bytes()[0];
+            if opcode == b'.' {
+                return Ok(());
+            }
+            self.step(opcode, stream)?;
+        }
+    }
+
+    fn step(&mut self, opcode: u8, stream: &mut impl BufRead) -> Result<(), PickleError> {
+        let argument = PickleError::Argument(opcode);
+        match opcode {
+            // Strings, by the size of their length.
+            b'U' | 0x8c => self.string(stream, 1)?,
+            b'T' | b'X' => self.string(stream, 4)?,
+            0x8d => self.string(stream, 8)?,
+            b'S' | b'V' => {
+                let line = line(stream)?;
+                let bare = line.trim_matches(['"', '\'']).to_owned();
+                self.push(Some(bare));
+            }
+            // The memo.
+            0x94 => self.remember(self.memo.len() as u64)?,
+            b'q' => self.remember(number(stream, 1)?)?,
+            b'r' => self.remember(number(stream, 4)?)?,
+            b'p' => self.remember(line(stream)?.parse().map_err(|_| argument)?)?,
+            b'h' => self.recall(number(stream, 1)?),
+            b'j' => self.recall(number(stream, 4)?),
+            b'g' => self.recall(line(stream)?.parse().map_err(|_| argument)?),
+            // Imports.
+            b'c' | b'i' => {
+                let (module, name) = (line(stream)?, line(stream)?);
+                self.facts.imports.insert(format!("{module}.{name}"));
+                self.strings = [None, None];
+            }
+            0x93 => {
+                match &self.strings {
+                    [Some(module), Some(name)] => {
+                        self.facts.imports.insert(format!("{module}.{name}"));
+                    }
+                    _ => self.facts.unknown = true,
+                }
+                self.strings = [None, None];
+            }
+            // The extension registry: numbers that stand for imports.
+            0x82..=0x84 => {
+                skip(stream, 1 << (opcode - 0x82))?;
+                self.facts.unknown = true;
+                self.strings = [None, None];
+            }
+            // A frame says how long what follows is; the stack stays as it is.
+            0x95 => skip(stream, 8)?,
+            other => {
+                other_argument(other, stream)?;
+                self.strings = [None, None];
+            }
+        }
+        Ok(())
+    }
+
+    fn string(&mut self, stream: &mut impl Read, width: usize) -> Result<(), PickleError> {
+        let len = number(stream, width)?;
+        if len > LONGEST_NAME {
+            skip(stream, len)?;
+            self.push(None);
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        stream.take(len).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 != len {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        self.push(String::from_utf8(bytes).ok());
+        Ok(())
+    }
+
+    fn push(&mut self, value: Option<String>) {
+        self.strings = [self.strings[1].take(), value];
+    }
+
+    fn remember(&mut self, number: u64) -> Result<(), PickleError> {
+        if self.memo.len() >= LARGEST_MEMO {
+            return Err(PickleError::Memo);
+        }
+        self.memo.insert(number, self.strings[1].clone());
+        Ok(())
+    }
+
+    fn recall(&mut self, number: u64) {
+        let value = self.memo.get(&number).cloned().flatten();
+        self.push(value);
+    }
+}
+
+/// Reads past the argument of an opcode that pushes no string and imports nothing.
+fn other_argument(opcode: u8, stream: &mut impl BufRead) -> Result<(), PickleError> {
+    match opcode {
+        b'('
+        | b')'
+        | b'0'
+        | b'1'
+        | b'2'
+        | b'N'
+        | b'R'
+        | b'Q'
+        | b'a'
+        | b'b'
+        | b'd'
+        | b'e'
+        | b'l'
+        | b's'
+        | b't'
+        | b'u'
+        | b'}'
+        | b']'
+        | b'o'
+        | 0x81
+        | 0x85..=0x89
+        | 0x8f..=0x92
+        | 0x97
+        | 0x98 => Ok(()),
+        b'K' | 0x80 => skip(stream, 1),
+        b'M' => skip(stream, 2),
+        b'J' => skip(stream, 4),
+        b'G' => skip(stream, 8),
+        b'I' | b'L' | b'F' | b'P' => line(stream).map(drop),
+        b'C' | 0x8a => counted(stream, 1),
+        b'B' | 0x8b => counted(stream, 4),
+        0x8e | 0x96 => counted(stream, 8),
+        _ => Err(PickleError::Opcode(opcode)),
+    }
+}
+
+fn number(stream: &mut impl Read, width: usize) -> Result<u64, PickleError> {
+    let mut bytes = [0; 8];
+    stream.read_exact(&mut bytes[..width])?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn counted(stream: &mut impl Read, width: usize) -> Result<(), PickleError> {
+    let len = number(stream, width)?;
+    skip(stream, len)
+}
+
+fn skip(stream: &mut impl Read, len: u64) -> Result<(), PickleError> {
+    if io::copy(&mut stream.take(len), &mut io::sink())? == len {
+        return Ok(());
+    }
+    Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
+}
+
+/// A line, without its newline; one that is too long for a name is cut.
+fn line(stream: &mut impl BufRead) -> Result<String, PickleError> {
+    let mut bytes = Vec::new();
+    stream.take(LONGEST_NAME).read_until(b'\n', &mut bytes)?;
+    if bytes.pop_if(|byte| *byte == b'\n').is_none() {
+        // A number may be longer than a name; its rest is read past.
+        if stream.skip_until(b'\n')? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn imports(pickle: &[u8]) -> (Vec<String>, bool) {
+        let facts = scan_pickles(pickle).unwrap();
+        (facts.imports.into_iter().collect(), facts.unknown)
+    }
+
+    /// vllm#12366 (GHSA-rh4j-5rhw-hr54), anemoi-core#1416, transformers#43140: loading a pickle runs what it names.
+    #[test]
+    fn names_what_a_pickle_imports() {
+        for (pickle, expected) in [
+            (&b"cos\nsystem\n(S'id'\ntR."[..], "os.system"),
+            (b"(S'id'\nios\nsystem\n.", "os.system"),
+            (
+                b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94.",
+                "os.system",
+            ),
+            (
+                b"\x80\x04\x95\x08\0\0\0\0\0\0\0\x8c\x02os\x94\x8c\x06system\x93.",
+                "os.system",
+            ),
+            // By the memo: the same strings, remembered and dropped before.
+            (
+                b"\x80\x04\x8c\x02os\x940\x8c\x06system\x940h\0h\x01\x93.",
+                "os.system",
+            ),
+            (b"\x80\x04X\x02\0\0\0osX\x06\0\0\0system\x93.", "os.system"),
+            (b"\x80\x04\x8d\x02\0\0\0\0\0\0\0osU\x06system\x93.", "os.system"),
+            (b"\x80\x04Vos\nq\x07S'system'\n\x93.", "os.system"),
+        ] {
+            assert_eq!(
+                imports(pickle),
+                (vec![expected.to_owned()], false),
+                "{}",
+                pickle.escape_ascii()
+            );
+        }
+        assert_eq!(
+            imports(b"\x80\x02]q\0(K\x01M\x02\x03J\0\0\0\0G\0\0\0\0\0\0\0\0e."),
+            (vec![], false)
+        );
+    }
+
+    #[test]
+    fn an_import_by_a_name_that_is_not_spelt_out_is_unknown() {
+        for pickle in [
+            // Swapped, popped or duplicated before use.
+            &b"\x80\x04\x8c\x02os\x8c\x06systemN0\x93."[..],
+            b"\x80\x04\x8c\x06system2\x93.",
+            b"\x80\x04h\x05\x8c\x06system\x93.",
+            b"\x80\x02\x82\x01.",
+        ] {
+            assert!(imports(pickle).1, "{}", pickle.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn later_pickles_and_broken_ones_count() {
+        let facts = scan_pickles(&b"N.N.cos\nsystem\n)R\xff"[..]).unwrap();
+        assert_eq!((facts.pickles, facts.imports.len()), (2, 1));
+        assert!(matches!(
+            scan_pickles(&b"\xffPAYLOAD"[..]),
+            Err(PickleError::Opcode(0xff))
+        ));
+        assert!(matches!(
+            scan_pickles(&b"\x80\x04\x8c\x09os"[..]),
+            Err(PickleError::Read(_))
+        ));
+        assert!(matches!(scan_pickles(&b""[..]), Err(PickleError::Read(_))));
+        assert!(matches!(
+            scan_pickles(&b"B\xff\xff\xff\xffx"[..]),
+            Err(PickleError::Read(_))
+        ));
+    }
+}
