@@ -13,7 +13,7 @@ use crate::merged::Policy;
 pub use crate::parse::parse;
 pub use crate::schema::{At, EnvTable, LimitsTable, Quantity};
 use crate::schema::{Document, GpuTable, NetworkMode, NetworkTable, ProcessTable};
-use crate::units::Duration;
+use crate::units::{Duration, Size};
 
 /// What another file changes of a policy.
 #[derive(Debug, Default)]
@@ -54,4 +54,9 @@ impl Policy {
 /// A span of time above zero.
 pub fn duration(quantity: &Quantity) -> Result<Duration, Fault> {
     checks::some_time(&quantity.0)
+}
+
+/// A number of bytes above zero.
+pub fn size(quantity: &Quantity) -> Result<Size, Fault> {
+    checks::some_bytes(&quantity.0)
 }
