@@ -25,8 +25,9 @@ impl Draft<'_> {
                 self.apart(&stated, path, *visibility, &placed);
                 placed.push((stated, path.clone(), *visibility));
             }
-            let Some(key) = self.name(&name) else { continue };
-            if assets.insert(key, Asset { path, visibility: *visibility, digest }).is_some() {
+            self.name(&name);
+            let asset = Asset { path, visibility: *visibility, digest };
+            if assets.insert(name.to_string(), asset).is_some() {
                 self.at(&name, Fault::new(format!("an asset is called `{}` already", *name)));
             }
         }
