@@ -108,6 +108,8 @@ fn ten_tasks_of_explore_and_replay() {
             assert_eq!(policy.gpu.as_ref().unwrap().count, Some(1), "{id}");
             assert_eq!(policy.network.mode, NetworkMode::None, "{id}");
         }
+        let unused: Vec<_> = task.unused.iter().map(|unused| unused.key.as_str()).collect();
+        assert_eq!(unused, ["agent.timeout_sec", "verifier.timeout_sec"], "the budget and the phases say it");
         let wall = |name| task.phases[&name].policy.limits.wall.unwrap();
         assert_eq!(wall(PhaseName::Replay), Duration(12 * 3_600_000));
         assert_eq!(wall(PhaseName::Score), Duration(score * 1000), "{id}");

@@ -152,8 +152,11 @@ pub struct Unused {
     pub key: String,
 }
 
+/// Keys that count only where there is no `[airlock]`, which has its own.
+const WITHOUT_TABLE: [&str; 2] = ["agent.timeout_sec", "verifier.timeout_sec"];
+
 /// Keys that are used, or that hold nothing but words for people.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 15] = [
     "airlock",
     "version",
     "schema_version",
@@ -161,8 +164,6 @@ const KNOWN: [&str; 17] = [
     "task",
     "source",
     "steps",
-    "agent.timeout_sec",
-    "verifier.timeout_sec",
     "environment.build_timeout_sec",
     "environment.cpus",
     "environment.memory_mb",
@@ -177,21 +178,25 @@ const KNOWN: [&str; 17] = [
 pub(crate) fn unused(source: &Source, text: &str) -> Vec<Unused> {
     let mut unused = Vec::new();
     if let Ok(table) = DeTable::parse(text) {
-        list(source, "", table.get_ref(), &mut unused);
+        let mut known = KNOWN.to_vec();
+        if !table.get_ref().contains_key("airlock") {
+            known.extend(WITHOUT_TABLE);
+        }
+        list(source, "", table.get_ref(), &known, &mut unused);
     }
     unused.sort_by_key(|unused| (unused.place.line, unused.place.column));
     unused
 }
 
-fn list(source: &Source, prefix: &str, table: &DeTable<'_>, unused: &mut Vec<Unused>) {
+fn list(source: &Source, prefix: &str, table: &DeTable<'_>, known: &[&str], unused: &mut Vec<Unused>) {
     for (name, value) in table {
         let key = format!("{prefix}{}", name.get_ref());
-        if KNOWN.contains(&key.as_str()) {
+        if known.contains(&key.as_str()) {
             continue;
         }
         match value.get_ref() {
-            DeValue::Table(inner) if KNOWN.iter().any(|known| known.starts_with(&format!("{key}."))) => {
-                list(source, &format!("{key}."), inner, unused);
+            DeValue::Table(inner) if ["agent", "verifier", "environment"].contains(&key.as_str()) => {
+                list(source, &format!("{key}."), inner, known, unused);
             }
             _ => unused.push(Unused { place: source.place(name.span()), key }),
         }
