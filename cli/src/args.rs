@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// List, show, check policies, or print their schema
     Policy(PolicyArgs),
+    /// Check task directories, or print the schema of their manifest
+    Task(TaskArgs),
     /// Say what this host can enforce, with a remedy for each lack
     Doctor(FormatArgs),
     /// List the sandboxes that run
@@ -150,6 +152,26 @@ pub(crate) enum PolicyCommand {
         policies: Vec<String>,
     },
     /// Print the JSON Schema of policy files
+    Schema,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskArgs {
+    #[command(subcommand)]
+    pub(crate) command: TaskCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Check task directories; all mistakes are named with line and column
+    Check {
+        /// Task directories
+        #[arg(required = true, value_name = "DIR")]
+        tasks: Vec<PathBuf>,
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+    /// Print the JSON Schema of task.toml
     Schema,
 }
 

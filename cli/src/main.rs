@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Plan(args) => commands::plan::plan(args),
         Command::Policy(args) => commands::policy::policy(args),
+        Command::Task(args) => commands::task::task(args),
         Command::Doctor(args) => commands::doctor::doctor(args),
         Command::List(args) => commands::sandboxes::list(args),
         Command::Kill(args) => commands::sandboxes::kill(args),

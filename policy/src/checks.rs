@@ -252,8 +252,8 @@ pub(crate) fn source(text: &str, base: &Path) -> Result<PathBuf, Fault> {
     Ok(path)
 }
 
-/// Where a mount may go.
-pub(crate) fn target(text: &str) -> Result<PathBuf, Fault> {
+/// Where a mount may go: an absolute path that no reserved one covers.
+pub fn target(text: &str) -> Result<PathBuf, Fault> {
     let path = inside_path(text)?;
     if path == Path::new("/") {
         return Err(Fault::new("a mount cannot take the place of `/`")

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The text of one policy file, or of the command line.
+/// The text of one policy file, of a file that embeds parts of one, or of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
+pub struct Source {
     /// What to call it: a path, `built-in base`, or `command line`.
     pub(crate) name: Arc<str>,
     /// The whole text.
@@ -28,12 +28,22 @@ impl Spot {
 }
 
 impl Source {
+    /// A text, and what to call the file that it is from.
+    pub fn new(name: &str, text: &str) -> Self {
+        Source { name: name.into(), text: text.into() }
+    }
+
+    /// The part of the text that a byte range stands for; empty where the text has no such part.
+    pub fn text(&self, span: Range<usize>) -> &str {
+        self.text.get(span).unwrap_or_default()
+    }
+
     pub(crate) fn spot(&self, span: Range<usize>) -> Spot {
         Spot { source: self.clone(), span }
     }
 
     /// The place that a byte range of the text stands for.
-    pub(crate) fn place(&self, span: Range<usize>) -> Place {
+    pub fn place(&self, span: Range<usize>) -> Place {
         let start = self.text.floor_char_boundary(span.start.min(self.text.len()));
         let before = &self.text[..start];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -77,22 +87,25 @@ pub struct Diagnostic {
 
 /// What a value is refused for, before its place is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub struct Fault {
     pub(crate) message: String,
     pub(crate) help: Option<String>,
 }
 
 impl Fault {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
+    /// What is wrong.
+    pub fn new(message: impl Into<String>) -> Self {
         Fault { message: message.into(), help: None }
     }
 
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+    /// What to write instead.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    pub(crate) fn at(self, place: Place) -> Diagnostic {
+    /// Where it stands.
+    pub fn at(self, place: Place) -> Diagnostic {
         Diagnostic { place, message: self.message, help: self.help }
     }
 }
@@ -205,7 +218,7 @@ fn reason(place: &Option<Place>) -> String {
 }
 
 /// `did you mean …` for the candidate nearest to `word`, if one is near enough to be a slip of the hand.
-pub(crate) fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let word = word.to_lowercase();
     let limit = (word.chars().count() / 3).clamp(1, 3);
     candidates

@@ -1,4 +1,4 @@
-//! The policy crate's only reads of files that a user names.
+//! Reads of files that a user names.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
@@ -8,7 +8,7 @@ use std::path::Path;
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The text of a file of at most 1 MiB.
-pub(crate) fn read(path: &Path) -> Result<String> {
+pub fn read(path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_BYTES {

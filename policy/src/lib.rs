@@ -20,6 +20,7 @@ mod show;
 mod units;
 
 pub mod builtin;
+pub mod embed;
 
 pub use diagnostic::{Diagnostic, Place, PolicyError};
 pub use host::{HostEntry, HostTree};

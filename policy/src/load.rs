@@ -140,7 +140,7 @@ fn load(origin: Origin, shown: &str, wanted_by: Option<Place>) -> Result<Loaded,
             (Source { name: name.into(), text: text.into() }, base)
         }
     };
-    let document = parse(&source)?;
+    let document: Document = parse(&source)?;
     Ok(Loaded { origin, source, document, base })
 }
 

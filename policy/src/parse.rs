@@ -1,10 +1,11 @@
-//! Text to [`Document`]: syntax, unknown keys, wrong types.
+//! From text to tables: syntax, unknown keys, wrong types.
+
+use serde::de::DeserializeOwned;
 
 use crate::diagnostic::{Diagnostic, Fault, Source, did_you_mean};
-use crate::schema::Document;
 
-/// Reads one policy file's text. The parser stops at the first error of this kind.
-pub(crate) fn parse(source: &Source) -> Result<Document, Diagnostic> {
+/// Reads a file's text. The parser stops at the first error of this kind.
+pub fn parse<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
     toml::from_str(&source.text).map_err(|error| {
         let end = source.text.len();
         explain(error.message()).at(source.place(error.span().unwrap_or(end..end)))

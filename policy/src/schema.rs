@@ -9,18 +9,21 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// A value and the byte range of the file that it was read from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct At<T>(toml::Spanned<T>);
+pub struct At<T>(toml::Spanned<T>);
 
 impl<T> At<T> {
-    pub(crate) fn new(span: Range<usize>, value: T) -> Self {
+    /// A value that was read from `span`.
+    pub fn new(span: Range<usize>, value: T) -> Self {
         At(toml::Spanned::new(span, value))
     }
 
-    pub(crate) fn span(&self) -> Range<usize> {
+    /// The byte range.
+    pub fn span(&self) -> Range<usize> {
         self.0.span()
     }
 
-    pub(crate) fn into_inner(self) -> T {
+    /// The value alone.
+    pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
 }
@@ -59,7 +62,7 @@ impl<T: JsonSchema> JsonSchema for At<T> {
 
 /// The text of a limit. A bare number is kept as text, so that the missing unit can be named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Quantity(pub(crate) String);
+pub struct Quantity(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -331,7 +334,7 @@ pub(crate) struct LandlockTable {
 /// Limits.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct LimitsTable {
+pub struct LimitsTable {
     /// Memory of all processes together, with a unit.
     pub(crate) memory: Option<At<Quantity>>,
     /// Swap on top of `memory`, with a unit.
@@ -349,7 +352,7 @@ pub(crate) struct LimitsTable {
     /// Size of `/dev/shm`, with a unit.
     pub(crate) shm: Option<At<Quantity>>,
     /// Wall-clock time, with a unit.
-    pub(crate) wall: Option<At<Quantity>>,
+    pub wall: Option<At<Quantity>>,
     /// Open files of a process; a lower limit of the caller holds.
     pub(crate) nofile: Option<At<Quantity>>,
     /// Size of a core file, with a unit. With 0 the command has the limit 1, at which the kernel neither writes
@@ -373,7 +376,7 @@ pub(crate) struct GpuTable {
 /// The environment.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct EnvTable {
+pub struct EnvTable {
     /// Variables taken from the caller, where the caller has them.
     pub(crate) pass: Option<At<Vec<At<String>>>>,
     /// Variables and their values.

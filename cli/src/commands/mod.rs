@@ -16,6 +16,7 @@ pub(crate) mod policy;
 pub(crate) mod run;
 pub(crate) mod sandboxes;
 pub(crate) mod score;
+pub(crate) mod task;
 
 /// The spec of a policy with the command line on top.
 fn spec(policy: &str, overrides: Overrides, command: Vec<String>) -> Result<Spec> {
