@@ -68,10 +68,14 @@ fn start(
     )?;
 
     let own_score = raise_oom_score(oom_score.as_mut().ok());
-    let (mut failure, report) = io::pipe()?;
+    let (mut failure, low) = io::pipe()?;
+    // Above the numbers that the payload's descriptors get, which the others are moved onto.
+    let lowest = pass.iter().map(|(_, number)| number + 1).max().unwrap_or(3);
+    let report = File::from(rustix::io::fcntl_dupfd_cloexec(&low, lowest)?);
+    drop(low);
     let Some(pid) = sys::fork()? else {
         drop(failure);
-        let error = become_payload(payload, pass, terminal);
+        let error = become_payload(payload, pass, lowest, terminal);
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
         // Nobody reads it only if init is gone, and then nothing matters.
         let _ = (&report).write_all(&errno.to_ne_bytes());
@@ -142,14 +146,19 @@ fn forward(payload: i32, signal: i32) {
 }
 
 /// Becomes the payload; returns only on failure.
-fn become_payload(payload: &Payload, pass: Vec<(OwnedFd, i32)>, terminal: Option<OwnedFd>) -> io::Error {
-    match prepare(pass, terminal) {
+fn become_payload(
+    payload: &Payload,
+    pass: Vec<(OwnedFd, i32)>,
+    lowest: i32,
+    terminal: Option<OwnedFd>,
+) -> io::Error {
+    match prepare(pass, lowest, terminal) {
         Ok(()) => exec(payload),
         Err(error) => error,
     }
 }
 
-fn prepare(pass: Vec<(OwnedFd, i32)>, terminal: Option<OwnedFd>) -> io::Result<()> {
+fn prepare(pass: Vec<(OwnedFd, i32)>, lowest: i32, terminal: Option<OwnedFd>) -> io::Result<()> {
     rustix::process::setsid()?;
     if let Some(terminal) = terminal {
         rustix::process::ioctl_tiocsctty(&terminal)?;
@@ -162,7 +171,6 @@ fn prepare(pass: Vec<(OwnedFd, i32)>, terminal: Option<OwnedFd>) -> io::Result<(
         }
     }
     // First out of the way of the wanted numbers, then onto them.
-    let lowest = pass.iter().map(|(_, number)| *number + 1).max().unwrap_or(3);
     let moved: Vec<(OwnedFd, i32)> = pass
         .into_iter()
         .map(|(fd, number)| Ok((rustix::io::fcntl_dupfd_cloexec(&fd, lowest)?, number)))

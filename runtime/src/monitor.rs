@@ -72,7 +72,7 @@ enum Started {
 /// streams on /dev/null.
 pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchError> {
     let call = |what| move |source| LaunchError::Call { what, source };
-    crate::launch::refuse_threads()?;
+    crate::launch::checks::threads()?;
     let (reader, writer) = io::pipe().map_err(call("pipe"))?;
     if sys::fork().map_err(call("fork"))?.is_some() {
         drop(writer);
@@ -233,21 +233,20 @@ impl Sandbox {
                     match (number, relay.as_ref()) {
                         (libc::SIGWINCH, Some(relay)) => relay.copy_size(),
                         (libc::SIGWINCH, None) => {}
-                        // Init that is gone is seen on the channel.
-                        _ => drop(self.channel.send(&ToInit::Signal(number), &[])),
+                        _ => self.channel.send_signal(number),
                     }
                 }
             }
             if let Some(open) = line.filter(|_| ready.get(2) == Some(&true)) {
                 match open.wish() {
-                    Wish::Signal(number) => drop(self.channel.send(&ToInit::Signal(number), &[])),
+                    Wish::Signal(number) => self.channel.send_signal(number),
                     Wish::Kill => init.map_or(Ok(()), |init| init.kill()).map_err(waiting)?,
                     Wish::End => {
                         line = None;
                         ending.orphaned = true;
                         let latest = Instant::now() + GRACE_OF_ORPHANS;
                         deadline = Some(deadline.map_or(latest, |deadline| deadline.min(latest)));
-                        drop(self.channel.send(&ToInit::Signal(libc::SIGTERM), &[]));
+                        self.channel.send_signal(libc::SIGTERM);
                     }
                 }
             }
@@ -278,7 +277,7 @@ impl Sandbox {
                 }
                 ending.timed_out = true;
                 deadline = Some(Instant::now() + GRACE);
-                drop(self.channel.send(&ToInit::Signal(libc::SIGTERM), &[]));
+                self.channel.send_signal(libc::SIGTERM);
             }
         }
     }

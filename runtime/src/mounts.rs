@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
@@ -80,7 +80,7 @@ pub(crate) fn devpts() -> io::Result<OwnedFd> {
 pub(crate) fn overlay(
     scratch: BorrowedFd<'_>,
     lower: &[MountId],
-    upper: Option<(MountId, &str)>,
+    upper: Option<(BorrowedFd<'_>, &str)>,
     flags: MountFlags,
 ) -> io::Result<OwnedFd> {
     // Layers are named relative to the working directory: plain names, nothing to quote.
@@ -88,14 +88,28 @@ pub(crate) fn overlay(
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let names: Vec<String> = lower.iter().map(ToString::to_string).collect();
     fsconfig_set_string(&context, "lowerdir", names.join(":"))?;
+    // Held until the overlay has them: they are named by descriptor, so that nothing left in a kept directory by
+    // an earlier sandbox, a link least of all, leads elsewhere.
+    let mut held = Vec::new();
     if let Some((mount, name)) = upper {
         for kind in ["upper", "work"] {
-            let directory = format!("{mount}/{name}.{kind}");
-            match rustix::fs::mkdirat(scratch, &directory, Mode::from_raw_mode(0o755)) {
+            let directory = format!("{name}.{kind}");
+            match rustix::fs::mkdirat(mount, &directory, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
-            fsconfig_set_string(&context, format!("{kind}dir"), &directory)?;
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+            let place =
+                rustix::fs::openat2(mount, &directory, flags, Mode::empty(), resolve).map_err(|error| {
+                    io::Error::new(io::Error::from(error).kind(), format!("{directory}: {error}"))
+                })?;
+            fsconfig_set_string(
+                &context,
+                format!("{kind}dir"),
+                format!("/proc/self/fd/{}", place.as_raw_fd()),
+            )?;
+            held.push(place);
         }
     }
     finish(&context, attributes(flags))

@@ -244,8 +244,11 @@ impl ReportPlace {
     /// Writes the report as JSON, whole or not at all.
     pub fn write(&self, report: &EndReport) -> io::Result<()> {
         refuse_other_than_files(&self.directory, &self.name)?;
+        // A name that nobody could have taken beforehand.
+        let mut random = [0_u8; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let mut temporary = self.name.clone();
-        temporary.push(format!(".{}.tmp", report.id));
+        temporary.push(format!(".{:016x}.tmp", u64::from_ne_bytes(random)));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &temporary, flags, Mode::from_raw_mode(0o666))?;
         let written = (|| {

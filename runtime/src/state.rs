@@ -174,6 +174,11 @@ impl Sandboxes {
         Ok(Sandboxes { root })
     }
 
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Directory of the id pool's lock files.
     pub fn id_pool(&self) -> PathBuf {
         self.root.join("ids")
@@ -283,6 +288,12 @@ impl Sandboxes {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(error.to_string()),
+        }
+        // Its monitor may have removed it between the open and the lock: then all is as it should be.
+        let named = fs::symlink_metadata(&path).ok().map(|named| (named.dev(), named.ino()));
+        let held = file.metadata().map_err(|error| error.to_string())?;
+        if named != Some((held.dev(), held.ino())) {
+            return Ok(true);
         }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(|error| error.to_string())?;

@@ -22,6 +22,9 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let place = args.report.as_ref().map(open).transpose()?;
     let mut spec = super::spec(&args.sandbox.policy, args.sandbox.overrides.into(), args.command)
         .inspect_err(|error| write_failure(place.as_ref(), None, &format!("{error:#}")))?;
+    if let Some(place) = &place {
+        refuse_reachable(&spec, place)?;
+    }
     // A stream that is the caller's terminal is never handed over: its modes, and what is typed, are the caller's.
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let on_terminal = stdin.is_terminal() || stdout.is_terminal() || stderr.is_terminal();
@@ -50,6 +53,23 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             Ok(failed(&error))
         }
     }
+}
+
+/// A report that the payload can write to could be its own work.
+fn refuse_reachable(spec: &Spec, place: &ReportPlace) -> Result<()> {
+    let path = &place.record().path;
+    for mount in spec.oci.mounts().iter().flatten() {
+        let read_only = mount.options().iter().flatten().any(|option| option == "ro" || option == "rro");
+        if let Some(source) = mount.source().as_ref().filter(|source| !read_only && path.starts_with(source))
+        {
+            anyhow::bail!(
+                "--report {}: lies in {}, which the sandbox can write to; name a place outside of it",
+                output::escape(&path.display().to_string()),
+                output::escape(&source.display().to_string()),
+            );
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn report_schema() -> Result<ExitCode> {

@@ -114,7 +114,10 @@ impl Child<'_> {
             Action::NewDevpts { mount } => self.keep(*mount, mounts::devpts()?),
             Action::NewOverlay { mount, lower, upper, name, flags } => {
                 let scratch = self.root()?;
-                let upper = upper.map(|upper| (upper, name.as_str()));
+                let upper = match upper {
+                    Some(upper) => Some((self.mounts.get(*upper)?, name.as_str())),
+                    None => None,
+                };
                 let fd = mounts::overlay(scratch, lower, upper, *flags)?;
                 self.keep(*mount, fd)
             }
@@ -134,7 +137,7 @@ impl Child<'_> {
             Action::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
             Action::ForbidUserNamespaces => fs::write("/proc/sys/user/max_user_namespaces", "0"),
             // Instances are charged to the namespace's owner too, whose 128 (by default) all sandboxes share.
-            Action::LimitQuotas => fs::write("/proc/sys/user/max_inotify_instances", "32"),
+            Action::LimitQuotas => limit_quotas(),
             Action::Limits { limits } => limits.iter().try_for_each(limit),
             Action::DropBounding { keep, last } => capabilities::drop_bounding(keep, *last),
             Action::SetIds { uid, gid, groups } => {
@@ -237,6 +240,31 @@ impl Child<'_> {
         self.probes.push(Probe { clause: "seccomp.profile".into(), what });
         Ok(())
     }
+}
+
+/// What is counted for the namespace's owner too, the host's root as a rule, whose share all sandboxes use up.
+fn limit_quotas() -> io::Result<()> {
+    const QUOTAS: [(&str, u32); 10] = [
+        ("inotify_instances", 32),
+        ("inotify_watches", 16_384),
+        ("cgroup_namespaces", 64),
+        ("ipc_namespaces", 64),
+        ("mnt_namespaces", 64),
+        ("net_namespaces", 64),
+        ("pid_namespaces", 64),
+        ("time_namespaces", 64),
+        ("user_namespaces", 64),
+        ("uts_namespaces", 64),
+    ];
+    for (quota, most) in QUOTAS {
+        let file = format!("/proc/sys/user/max_{quota}");
+        // Already forbidden is less than limited.
+        let now = fs::read_to_string(&file)?;
+        if now.trim().parse().is_ok_and(|now: u32| now > most) {
+            fs::write(&file, most.to_string())?;
+        }
+    }
+    Ok(())
 }
 
 fn unshare(namespaces: &[Namespace]) -> io::Result<()> {

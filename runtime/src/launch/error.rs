@@ -29,6 +29,9 @@ pub enum LaunchError {
         /// What to do.
         remedy: &'static str,
     },
+    /// A number for a descriptor that no descriptor of the payload can have, or that two would have.
+    #[error("descriptors: {0} is not a number of its own from 3 to 1023")]
+    Number(i32),
     /// The host's facts.
     #[error(transparent)]
     Host(#[from] HostError),

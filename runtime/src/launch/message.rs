@@ -103,6 +103,21 @@ impl Channel {
     }
 
     pub(crate) fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(message, fds, SendFlags::NOSIGNAL)
+    }
+
+    /// Sends a signal's number if there is room: a busy init must not keep the monitor from its clock.
+    pub(crate) fn send_signal(&self, number: i32) {
+        // Init that is gone is seen when receiving; one that has not read a full queue has signals enough.
+        let _ = self.send_with(&ToInit::Signal(number), &[], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+
+    fn send_with(
+        &self,
+        message: &impl Serialize,
+        fds: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -110,9 +125,7 @@ impl Channel {
             return Err(io::Error::other("too many descriptors in one message"));
         }
         // MSG_NOSIGNAL: a dead peer is an error, not a SIGPIPE.
-        rustix::io::retry_on_intr(|| {
-            sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
-        })?;
+        rustix::io::retry_on_intr(|| sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, flags))?;
         Ok(())
     }
 

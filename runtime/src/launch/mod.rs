@@ -4,17 +4,17 @@
 //! perform steps and decide nothing. Before the payload is released the monitor reads the kernel's view of the
 //! sandbox back and compares it with the plan ([`crate::verify`]).
 
+pub(crate) mod checks;
 mod child;
 mod error;
 mod message;
 mod prepared;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::FileType;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 pub use self::error::LaunchError;
@@ -63,6 +63,8 @@ pub(crate) struct Parts {
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) range: Option<RangeLock>,
     pub(crate) state: Option<State>,
+    /// The directory that keeps what is written, locked.
+    pub(crate) kept: Option<File>,
 }
 
 /// The sandbox's first process.
@@ -87,15 +89,19 @@ impl Sandbox {
         options: LaunchOptions,
         prepared: Prepared,
     ) -> Result<Sandbox, LaunchError> {
-        refuse_threads()?;
-        refuse_setuid()?;
-        check_stdio()?;
+        let terminal = spec.oci.process().as_ref().and_then(oci_spec::runtime::Process::terminal);
+        checks::threads()?;
+        checks::set_id()?;
+        checks::stdio(terminal.unwrap_or(false))?;
+        checks::pass(&options.pass)?;
         let sandboxes = Sandboxes::open()?;
         let id = sandboxes.new_id()?;
         let mut parts = Parts::default();
         parts.state = Some(sandboxes.create(&id, spec, options.report.clone())?);
         let ids = parts.take_ids(spec, &sandboxes, &id)?;
         let facts = prepared.facts.with_spec(spec, ids);
+        checks::own_state(spec, &facts, sandboxes.root())?;
+        parts.kept = checks::kept_directory(spec)?;
         let placement = Placement { id, cgroup_parent: options.cgroup_parent };
         let plan = plan_with(spec, &facts, &placement, prepared.filter.as_deref())?;
         build(plan, parts, options.pass, prepared.own_filter)
@@ -386,46 +392,6 @@ impl Init {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-pub(crate) fn refuse_threads() -> Result<(), LaunchError> {
-    let tasks = fs::read_dir("/proc/self/task")
-        .map_err(|source| LaunchError::File { path: "/proc/self/task".into(), source })?;
-    match tasks.count() {
-        1 => Ok(()),
-        threads => Err(LaunchError::Threads(threads)),
-    }
-}
-
-/// A set-id copy would act for its owner on the caller's word (CVE-2020-5291).
-fn refuse_setuid() -> Result<(), LaunchError> {
-    use rustix::process::{getegid, geteuid, getgid, getuid};
-    if getuid() == geteuid() && getgid() == getegid() { Ok(()) } else { Err(LaunchError::SetId) }
-}
-
-/// A directory as standard stream is a way out of the root (CVE-2024-21626), a socket carries descriptors,
-/// a block device is a disk.
-fn check_stdio() -> Result<(), LaunchError> {
-    for (stream, fd) in [
-        ("stdin", rustix::stdio::stdin()),
-        ("stdout", rustix::stdio::stdout()),
-        ("stderr", rustix::stdio::stderr()),
-    ] {
-        let Ok(stat) = rustix::fs::fstat(fd) else { continue };
-        let (kind, remedy) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                ("directory, which leads out of the sandbox", "redirect it to a file or /dev/null")
-            }
-            FileType::Socket => (
-                "socket, which can carry descriptors into the sandbox",
-                "put a pipe in between: `airlock run ... < /dev/null | cat`",
-            ),
-            FileType::BlockDevice => ("block device", "redirect it to a file or /dev/null"),
-            _ => continue,
-        };
-        return Err(LaunchError::Stdio { stream, kind, remedy });
-    }
-    Ok(())
 }
 
 fn user_name(uid: u32) -> Option<String> {

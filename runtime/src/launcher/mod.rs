@@ -29,7 +29,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 
 use self::line::{FromMonitor, Order, ToMonitor, read_document, write_document};
 pub(crate) use self::line::{Line, Wish};
-use crate::launch::{Channel, LaunchError, refuse_threads};
+use crate::launch::{Channel, LaunchError, checks};
 use crate::report::EndReport;
 use crate::spec::Spec;
 use crate::sys;
@@ -105,7 +105,7 @@ impl Launcher {
     /// # Errors
     /// [`LauncherError::Threads`] if this process has more than one thread.
     pub fn start() -> Result<Launcher, LauncherError> {
-        refuse_threads().map_err(LauncherError::Threads)?;
+        checks::threads().map_err(LauncherError::Threads)?;
         let (orders, other) = Channel::pair().map_err(call("socketpair"))?;
         let Some(pid) = sys::fork().map_err(call("fork"))? else {
             drop(orders);

@@ -288,7 +288,7 @@ pub enum Action {
     LoopbackUp,
     /// Forbid user namespaces inside (`user.max_user_namespaces`).
     ForbidUserNamespaces,
-    /// Limit what the kernel counts for whole users, the host's root among them: inotify instances.
+    /// Limit what the kernel counts for the namespace's owner too: inotify, namespaces.
     LimitQuotas,
     /// Set resource limits.
     Limits {

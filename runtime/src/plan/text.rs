@@ -87,7 +87,7 @@ impl fmt::Display for Action {
             Action::Hostname { name } => write!(f, "host name {name}"),
             Action::LoopbackUp => f.write_str("loopback up"),
             Action::ForbidUserNamespaces => f.write_str("user.max_user_namespaces = 0"),
-            Action::LimitQuotas => f.write_str("limit inotify instances"),
+            Action::LimitQuotas => f.write_str("limit what is counted for the owner too"),
             Action::Limits { limits } => write!(f, "{} resource limits", limits.len()),
             Action::DropBounding { keep, .. } => write!(f, "drop the bounding set but {}", keep.len()),
             Action::SetIds { uid, gid, groups } => {

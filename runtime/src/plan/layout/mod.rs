@@ -436,18 +436,27 @@ fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
 /// (the kernel since 3.18, `detach_mounts`): in a read-write bind, another payload can.
 fn check_nesting(spec: &Spec, facts: &HostFacts, mounts: &[Mount]) -> Result<(), PlanError> {
     let present = |mount: &&Mount| mount.source().as_ref().is_some_and(|source| !is_absent(facts, source));
+    // Whoever owns the source can write there too, whatever this mount's mode.
+    let owned_by_root = |mount: &&Mount| {
+        let source = mount.source().as_ref().and_then(|source| facts.sources.get(source));
+        source.is_some_and(|facts| facts.uid == 0)
+    };
+    let is_bind = |mount: &&Mount| {
+        let source = mount.source().as_ref().and_then(|source| facts.sources.get(source));
+        mount.typ().as_deref() == Some("bind") && source.is_some_and(|facts| facts.kind != Some(FileKind::File))
+    };
     let writable: HashSet<&Path> = mounts
         .iter()
-        .filter(|mount| is_read_write_bind(mount))
+        .filter(is_bind)
+        .filter(|mount| is_read_write_bind(mount) || !owned_by_root(mount))
         .filter(present)
         .map(|mount| mount.destination().as_path())
         .collect();
     for target in mounts.iter().map(Mount::destination) {
         if let Some(outer) = target.ancestors().skip(1).find(|above| writable.contains(above)) {
             let why = format!(
-                "lies inside {}, which is read-write: who else can write there could remove the mount point, and the \
-                 mount with it; mount it elsewhere, or {} read-only",
-                outer.display(),
+                "lies inside {}, which others than root can write to on the host or inside: they could remove the mount \
+                 point, and the mount with it; mount it elsewhere",
                 outer.display(),
             );
             let clause = spec.airlock.origins.get(target).map_or("mount", String::as_str);

@@ -213,7 +213,7 @@ fn the_child_gives_up_its_powers_in_the_only_order_that_works() {
             "move m5 to /usr",
             "pivot into it, detach the old root",
             "user.max_user_namespaces = 0",
-            "limit inotify instances",
+            "limit what is counted for the owner too",
             "mask 1 paths",
             "make 1 paths read-only",
             "host name airlock",

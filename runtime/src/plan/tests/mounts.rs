@@ -182,7 +182,7 @@ fn a_mount_point_is_made_in_the_mount_that_covers_its_parent() {
         bind("/srv", "/usr/local/e", &["ro"]),
         bind("/srv", "/usr/local/e/f", &["ro"]),
     ]);
-    let plan = planned(&spec, &srv());
+    let plan = planned(&spec, &having(root(), "/srv", directory((0, 0))));
     let made = about(&plan, " = directory");
     let made: Vec<&str> =
         made.iter().map(String::as_str).skip_while(|words| !words.starts_with("m0:a")).collect();
@@ -194,10 +194,11 @@ fn a_mount_point_is_made_in_the_mount_that_covers_its_parent() {
     assert_eq!(about(&plan, "to /usr/local/e"), ["move m8 to /usr/local/e", "move m9 to /usr/local/e/f"]);
 }
 
-/// Another payload with the same directory could remove the mount point, and what is mounted there with it.
+/// Another payload with the same directory, or its owner on the host, could remove the mount point, and what is mounted there with it.
 #[test]
-fn nothing_is_mounted_inside_a_read_write_bind() {
+fn nothing_is_mounted_inside_what_others_can_write() {
     let facts = having(srv(), "/mask", directory((501, 20)));
+    let of_root = having(facts.clone(), "/srv", directory((0, 0)));
     let nested = |outer: &str, inner: Value| with_mounts([bind("/srv", "/data", &[outer]), inner]);
     let inner = [
         bind("/mask", "/data/mask", &["ro"]),
@@ -205,10 +206,12 @@ fn nothing_is_mounted_inside_a_read_write_bind() {
         mount("tmpfs", "/data/tmp", &[]),
     ];
     for inner in inner {
-        planned(&nested("ro", inner.clone()), &facts);
-        let refused = refusal(&nested("rw", inner.clone()), &facts);
-        assert!(refused.contains("lies inside /data, which is read-write"), "{inner}: {refused}");
-        assert!(refused.ends_with("mount it elsewhere, or /data read-only"), "{inner}: {refused}");
+        planned(&nested("ro", inner.clone()), &of_root);
+        for mode in ["ro", "rw"] {
+            let refused = refusal(&nested(mode, inner.clone()), &facts);
+            assert!(refused.contains("lies inside /data, which others than root can write to"), "{inner}: {refused}");
+            assert!(refused.ends_with("mount it elsewhere"), "{inner}: {refused}");
+        }
         let turned = with_mounts([inner.clone(), bind("/srv", "/data", &["rw"])]);
         assert!(refusal(&turned, &facts).contains("lies inside /data"), "{inner}");
     }

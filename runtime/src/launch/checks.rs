@@ -1,0 +1,99 @@
+//! What must be so before anything is made.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::FileType;
+
+use super::LaunchError;
+use crate::host::HostFacts;
+use crate::plan::PlanError;
+use crate::spec::{Spec, Writable};
+
+/// Descriptors for the payload get numbers from 3 to this one.
+const LAST_NUMBER: i32 = 1023;
+
+pub(crate) fn threads() -> Result<(), LaunchError> {
+    let tasks = fs::read_dir("/proc/self/task")
+        .map_err(|source| LaunchError::File { path: "/proc/self/task".into(), source })?;
+    match tasks.count() {
+        1 => Ok(()),
+        threads => Err(LaunchError::Threads(threads)),
+    }
+}
+
+/// A set-id copy would act for its owner on the caller's word (CVE-2020-5291).
+pub(super) fn set_id() -> Result<(), LaunchError> {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    if getuid() == geteuid() && getgid() == getegid() { Ok(()) } else { Err(LaunchError::SetId) }
+}
+
+/// A directory as standard stream is a way out of the root (CVE-2024-21626), a socket carries descriptors,
+/// a block device is a disk, and a terminal's modes and input are the caller's unless the sandbox gets one of its
+/// own.
+pub(super) fn stdio(own_terminal: bool) -> Result<(), LaunchError> {
+    for (stream, fd) in [
+        ("stdin", rustix::stdio::stdin()),
+        ("stdout", rustix::stdio::stdout()),
+        ("stderr", rustix::stdio::stderr()),
+    ] {
+        let Ok(stat) = rustix::fs::fstat(fd) else { continue };
+        let (kind, remedy) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                ("directory, which leads out of the sandbox", "redirect it to a file or /dev/null")
+            }
+            FileType::Socket => (
+                "socket, which can carry descriptors into the sandbox",
+                "put a pipe in between: `airlock run ... < /dev/null | cat`",
+            ),
+            FileType::BlockDevice => ("block device", "redirect it to a file or /dev/null"),
+            FileType::CharacterDevice if !own_terminal && rustix::termios::isatty(fd) => (
+                "terminal, whose modes and input the sandbox would share",
+                "leave out --no-tty, or redirect it: `airlock run ... < /dev/null 2>&1 | cat`",
+            ),
+            _ => continue,
+        };
+        return Err(LaunchError::Stdio { stream, kind, remedy });
+    }
+    Ok(())
+}
+
+/// Numbers that the payload's descriptors can have.
+pub(super) fn pass(pass: &[(OwnedFd, i32)]) -> Result<(), LaunchError> {
+    let mut taken = BTreeSet::new();
+    let wrong = pass.iter().map(|(_, number)| *number);
+    match wrong.into_iter().find(|number| !(3..=LAST_NUMBER).contains(number) || !taken.insert(*number)) {
+        Some(number) => Err(LaunchError::Number(number)),
+        None => Ok(()),
+    }
+}
+
+/// A sandbox that could write to Airlock's own state could have other processes killed by it.
+pub(super) fn own_state(spec: &Spec, facts: &HostFacts, state: &Path) -> Result<(), LaunchError> {
+    for mount in spec.oci.mounts().iter().flatten() {
+        let source = mount.source().as_ref().and_then(|path| facts.sources.get(path));
+        if source
+            .is_some_and(|source| state.starts_with(&source.resolved) || source.resolved.starts_with(state))
+        {
+            return Err(LaunchError::Plan(PlanError::Source {
+                clause: format!("mount {}", mount.destination().display()),
+                path: mount.source().clone().unwrap_or_default(),
+                why: format!("holds Airlock's own state in {}, or lies in it", state.display()),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Two overlays must not share an upper directory (overlayfs.rst): the lock is held while the sandbox lives.
+pub(super) fn kept_directory(spec: &Spec) -> Result<Option<File>, LaunchError> {
+    let Writable::Dir { path } = &spec.airlock.writable else { return Ok(None) };
+    let error = |source| LaunchError::File { path: path.clone(), source };
+    let directory = File::open(path).map_err(error)?;
+    directory
+        .try_lock()
+        .map_err(|_| error(std::io::Error::other("another sandbox keeps its writes there")))?;
+    Ok(Some(directory))
+}
