@@ -286,10 +286,11 @@ pub(crate) struct NetworkTable {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum NetworkMode {
-    /// A loopback interface that is down.
+    /// A loopback interface that is down, and no netlink sockets.
     #[default]
     None,
-    /// A loopback interface that is up.
+    /// A loopback interface that is up, and netlink route sockets, by which programs list interfaces. What waits in
+    /// the buffers of netlink, and on cgroup v1 of TCP, may be memory of the host beyond `limits.memory`.
     Loopback,
     /// Connections to an allow list, through one relayed socket. Not built yet.
     Broker,

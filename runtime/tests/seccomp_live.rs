@@ -36,6 +36,7 @@ fn call(name: &str, args: [u64; 6]) -> i64 {
 
 const EPERM: i64 = -1;
 const ENOSYS: i64 = -38;
+const EAFNOSUPPORT: i64 = -97;
 const BAD: u64 = u64::MAX;
 const CWD: u64 = (-100_i64).cast_unsigned();
 
@@ -79,8 +80,9 @@ const REFUSED: &[(&str, [u64; 6], i64)] = &[
     // Of a type that no family has, beyond SOCK_PACKET: EINVAL. MPTCP: a socket, or EPROTONOSUPPORT.
     ("socket", [2, 13, 0, 0, 0, 0], EPERM),
     ("socket", [2, 1, 262, 0, 0, 0], EPERM),
-    // NETLINK_KOBJECT_UEVENT
-    ("socket", [16, 3, 15, 0, 0, 0], EPERM),
+    // NETLINK_ROUTE, NETLINK_KOBJECT_UEVENT: sockets.
+    ("socket", [16, 3, 0, 0, 0, 0], EAFNOSUPPORT),
+    ("socket", [16, 3, 15, 0, 0, 0], EAFNOSUPPORT),
     ("socketpair", [2, 1, 0, 0, 0, 0], EPERM),
 ];
 

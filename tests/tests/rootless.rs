@@ -44,8 +44,9 @@ fn a_users_sandbox_is_closed() {
     site.inside("", ["call", "keyctl", "0", "-3", "0"]).refused(&["EPERM"]);
     site.inside("[seccomp]\nallow = [\"keyctl\"]\n", ["call", "keyctl", "0", "-3", "0"]).done();
     site.inside("", ["talk-to-self"]).refused(&["ENETUNREACH", "EADDRNOTAVAIL"]);
-    site.inside("[network]\nmode = \"loopback\"\n", ["talk-to-self"]).done();
-    assert_eq!(site.inside("", ["interfaces"]).done(), "lo");
+    let loopback = "[network]\nmode = \"loopback\"\n";
+    site.inside(loopback, ["talk-to-self"]).done();
+    assert_eq!(site.inside(loopback, ["interfaces"]).done(), "lo");
 }
 
 #[test]

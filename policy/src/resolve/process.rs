@@ -85,10 +85,16 @@ fn capabilities(policy: &Policy) -> Result<LinuxCapabilities, OciSpecError> {
 /// as little as a byte.
 const NO_CORE: u64 = 1;
 
+/// Signals that wait and timers of POSIX, in number. Their memory is charged to no cgroup, and the kernel counts them
+/// for the owner of the user namespace, who may be root; the limit that counts for the payload is then its own
+/// (kernel/signal.c, `__sigqueue_alloc`).
+const PENDING_SIGNALS: u64 = 1024;
+
 fn rlimits(policy: &Policy) -> Result<Vec<PosixRlimit>, OciSpecError> {
     let limits = [
         (PosixRlimitType::RlimitCore, policy.limits.core.0.max(NO_CORE)),
         (PosixRlimitType::RlimitNofile, policy.limits.nofile),
+        (PosixRlimitType::RlimitSigpending, PENDING_SIGNALS),
     ];
     limits
         .into_iter()

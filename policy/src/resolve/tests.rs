@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use airlock_runtime::spec::{Node, RootKind, Writable};
-use oci_spec::runtime::{LinuxNamespaceType, LinuxSeccompAction};
+use oci_spec::runtime::{LinuxNamespaceType, LinuxSeccompAction, PosixRlimitType};
 
 use std::path::PathBuf;
 
@@ -108,8 +108,10 @@ fn base_has_its_own_namespaces_no_capabilities_and_limits() {
     ] {
         assert!(set.as_ref().unwrap().is_empty());
     }
-    let core = &process.rlimits().as_ref().unwrap()[0];
-    assert_eq!((core.soft(), core.hard()), (1, 1), "a piped core pattern ignores 0");
+    let rlimits = process.rlimits().as_ref().unwrap();
+    assert_eq!((rlimits[0].soft(), rlimits[0].hard()), (1, 1), "a piped core pattern ignores 0");
+    let pending = rlimits.iter().find(|limit| limit.typ() == PosixRlimitType::RlimitSigpending).unwrap();
+    assert_eq!((pending.soft(), pending.hard()), (1024, 1024));
 
     let resources = linux.resources().as_ref().unwrap();
     let memory = resources.memory().as_ref().unwrap();
@@ -389,4 +391,24 @@ fn the_digest_is_that_of_what_the_policy_says() {
     assert_ne!(digest(&load("base", &more)), digest(&base()));
     let same = Overrides { memory: Some("4096MiB".into()), ..Overrides::default() };
     assert_eq!(digest(&load("base", &same)), digest(&base()));
+}
+
+/// Replies that wait in a route socket are charged to no memory cgroup.
+#[test]
+fn only_a_loopback_brings_netlink_route_sockets() {
+    use airlock_runtime::seccomp::{SeccompData, Verdict, compile, run, syscall_number};
+    let answer = |text: &str, protocol: u64| {
+        let spec = resolved(&extended(text));
+        let filter = compile(spec.oci.linux().as_ref().unwrap().seccomp().as_ref().unwrap()).unwrap();
+        let number = syscall_number("socket").unwrap();
+        let args = [16, 3, protocol, 0, 0, 0];
+        run(&filter, &SeccompData { number, arch: 0xc000_003e, instruction_pointer: 0, args }).unwrap()
+    };
+    let absent = Verdict::Errno(97);
+    let loopback = "network.mode = \"loopback\"\n";
+    assert_eq!(answer("", 0), absent);
+    assert_eq!(answer(loopback, 0), Verdict::Allow);
+    assert_eq!(answer(loopback, 9), absent);
+    assert_eq!(answer(&format!("{loopback}seccomp.deny = [\"socket\"]"), 0), Verdict::Errno(1));
+    assert_eq!(answer(&format!("{loopback}seccomp.profile = \"strict\""), 0), Verdict::Errno(1));
 }

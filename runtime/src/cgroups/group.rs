@@ -99,6 +99,7 @@ impl Cgroup {
                     if error.errno() == Some(libc::ENOENT)
                         && write.is_swap()
                         && !std::path::Path::new("/proc/swaps").exists() => {}
+                Err(error) if error.errno() == Some(libc::ENOENT) && write.implied => {}
                 result => result?,
             }
         }
@@ -109,10 +110,15 @@ impl Cgroup {
     pub fn read_limits(&self, resources: &LinuxResources) -> Result<Vec<LimitReading>, CgroupError> {
         self.limit_writes(resources)?
             .into_iter()
-            .map(|write| {
-                let tree = self.tree(write.controller)?;
-                let found = tree.read(&write.file)?;
-                Ok(LimitReading::new(tree.path.join(&write.file), &write, &found))
+            .filter_map(|write| {
+                let reading = self.tree(write.controller).and_then(|tree| {
+                    let found = tree.read(&write.file)?;
+                    Ok(LimitReading::new(tree.path.join(&write.file), &write, &found))
+                });
+                match reading {
+                    Err(error) if error.errno() == Some(libc::ENOENT) && write.implied => None,
+                    reading => Some(reading),
+                }
             })
             .collect()
     }

@@ -13,6 +13,9 @@ use super::facts::{Controller, Version};
 /// `cfs_period_us` of a new cgroup.
 const DEFAULT_PERIOD: u64 = 100_000;
 
+/// The limit of TCP's buffers on v1.
+const KERNEL_TCP: &str = "memory.kmem.tcp.limit_in_bytes";
+
 /// One value for one control file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitWrite {
@@ -22,6 +25,8 @@ pub struct LimitWrite {
     pub file: String,
     /// What is written to it.
     pub value: String,
+    /// No setting of its own asks for it: a kernel without the file has nothing to limit.
+    pub implied: bool,
 }
 
 impl LimitWrite {
@@ -40,6 +45,7 @@ struct Setting {
     what: String,
     v1: Option<Files>,
     v2: Option<Files>,
+    implied: bool,
 }
 
 /// The controllers that these limits need.
@@ -57,7 +63,7 @@ pub(super) fn writes(
     skipped: &BTreeSet<Controller>,
 ) -> Result<Vec<LimitWrite>, CgroupError> {
     let mut writes = Vec::new();
-    for Setting { controller, what, v1, v2 } in Settings::of(resources)?.0 {
+    for Setting { controller, what, v1, v2, implied } in Settings::of(resources)?.0 {
         if skipped.contains(&controller) {
             continue;
         }
@@ -67,7 +73,8 @@ pub(super) fn writes(
             Version::V2 => v2,
         };
         let files = files.ok_or(CgroupError::Unsupported { what, version })?;
-        writes.extend(files.into_iter().map(|(file, value)| LimitWrite { controller, file, value }));
+        let write = |(file, value)| LimitWrite { controller, file, value, implied };
+        writes.extend(files.into_iter().map(write));
     }
     Ok(writes)
 }
@@ -149,7 +156,7 @@ impl Settings {
     }
 
     fn add(&mut self, controller: Controller, what: &str, v1: Option<Files>, v2: Option<Files>) {
-        self.0.push(Setting { controller, what: what.into(), v1, v2 });
+        self.0.push(Setting { controller, what: what.into(), v1, v2, implied: false });
     }
 
     /// A setting whose file and value both versions share.
@@ -162,6 +169,12 @@ impl Settings {
         self.add(controller, what, Some(file(name, value)), None);
     }
 
+    /// Files of v1 that go with the setting before, if the kernel has them.
+    fn v1_implied(&mut self, controller: Controller, what: &str, files: Files) {
+        let (v1, v2) = (Some(files), Some(Vec::new()));
+        self.0.push(Setting { controller, what: what.into(), v1, v2, implied: true });
+    }
+
     fn memory(&mut self, memory: &LinuxMemory) -> Result<(), CgroupError> {
         use Controller::Memory;
         let limit = memory.limit();
@@ -172,6 +185,11 @@ impl Settings {
             let v1 = file("memory.limit_in_bytes", or_word(bytes, "-1"));
             let v2 = file("memory.max", or_word(bytes, "max"));
             self.add(Memory, "memory.limit", Some(v1), Some(v2));
+            // v1 counts the buffers of TCP apart from all else, and only where they have a limit
+            // (cgroup-v1/memory.rst, "2.7.1"); v2 counts them as memory.
+            if bytes > 0 && memory.kernel_tcp().is_none() {
+                self.v1_implied(Memory, "memory.limit", file(KERNEL_TCP, bytes));
+            }
         }
         if let Some(swap) = memory.swap() {
             // OCI counts memory plus swap, as v1 does; v2 counts swap alone.
@@ -198,7 +216,7 @@ impl Settings {
             self.v1_only(Memory, "memory.disableOOMKiller", "memory.oom_control", 1);
         }
         if let Some(bytes) = memory.kernel_tcp() {
-            self.v1_only(Memory, "memory.kernelTCP", "memory.kmem.tcp.limit_in_bytes", bytes);
+            self.v1_only(Memory, "memory.kernelTCP", KERNEL_TCP, bytes);
         }
         Ok(())
     }
@@ -319,12 +337,20 @@ mod tests {
     fn swap_counts_memory_on_v1_and_not_on_v2() {
         check(
             &memory(LinuxMemoryBuilder::default().limit(1000).swap(1500)),
-            &[("memory.limit_in_bytes", "1000"), ("memory.memsw.limit_in_bytes", "1500")],
+            &[
+                ("memory.limit_in_bytes", "1000"),
+                ("memory.kmem.tcp.limit_in_bytes", "1000"),
+                ("memory.memsw.limit_in_bytes", "1500"),
+            ],
             &[("memory.max", "1000"), ("memory.swap.max", "500")],
         );
         check(
             &memory(LinuxMemoryBuilder::default().limit(1000).swap(1000)),
-            &[("memory.limit_in_bytes", "1000"), ("memory.memsw.limit_in_bytes", "1000")],
+            &[
+                ("memory.limit_in_bytes", "1000"),
+                ("memory.kmem.tcp.limit_in_bytes", "1000"),
+                ("memory.memsw.limit_in_bytes", "1000"),
+            ],
             &[("memory.max", "1000"), ("memory.swap.max", "0")],
         );
         check(
@@ -340,6 +366,21 @@ mod tests {
         ] {
             assert!(matches!(write(&memory(wrong), Version::V1), Err(CgroupError::InvalidLimit { .. })));
         }
+    }
+
+    #[test]
+    fn a_memory_limit_of_v1_limits_the_buffers_of_tcp_too() {
+        let own = memory(LinuxMemoryBuilder::default().limit(1000).kernel_tcp(500));
+        let files = [("memory.limit_in_bytes", "1000"), ("memory.kmem.tcp.limit_in_bytes", "500")];
+        let files = files.map(|(file, value)| (file.to_owned(), value.to_owned()));
+        assert_eq!(write(&own, Version::V1).unwrap(), files, "as the document says, once");
+        let implied = |resources| {
+            let writes = writes(&resources, |_| Some(Version::V1), &BTreeSet::new()).unwrap();
+            writes.iter().map(|write| write.implied).collect::<Vec<_>>()
+        };
+        assert_eq!(implied(own), [false, false]);
+        assert_eq!(implied(memory(LinuxMemoryBuilder::default().limit(1000))), [false, true]);
+        assert_eq!(implied(memory(LinuxMemoryBuilder::default().limit(-1))), [false]);
     }
 
     #[test]

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_reading_holds_if_only_its_form_differs() {
         let holds = |controller, value: &str, found: &str| {
-            let write = LimitWrite { controller, file: "x".into(), value: value.into() };
+            let write = LimitWrite { controller, file: "x".into(), value: value.into(), implied: false };
             LimitReading::new("/x".into(), &write, found).holds
         };
         use Controller::{Cpu, CpuSet, Io, Memory};

@@ -32,7 +32,7 @@ pub use compile::{compile, unknown_names};
 pub use install::{Flags, install};
 pub use interpret::{Fault, SeccompData, run};
 pub use launch_set::{LAUNCH_SET, check_launch_set};
-pub use profile::{PROFILES, profile, set_action};
+pub use profile::{PROFILES, allow_netlink_route, profile, set_action};
 pub use program::{Instruction, MAX_INSTRUCTIONS, Program};
 pub use table::{Architecture, X32_BIT, all, syscall_name, syscall_number};
 pub use verdict::Verdict;

@@ -30,7 +30,7 @@ pub const PROFILES: &[&str] = &["default", "strict"];
 /// | chmod family, creat, mkdir, open with O_CREAT or O_TMPFILE, mknod | no set-id bit in the mode | on an idmapped mount the file belongs to a user of the host |
 /// | mknod | regular file, FIFO or socket | device nodes are the host's to give |
 /// | renameat2 | not RENAME_WHITEOUT | it leaves a character device 0:0 behind, without any capability since Linux 5.8 |
-/// | socket | unix, netlink route; inet and inet6 with type stream, datagram or raw and the default protocol, TCP, UDP, ICMP or ICMPv6 | others are rarely used kernel code (MPTCP, SCTP, DCCP, L2TP), loaded on demand, or (vsock) a way out. Type SOCK_SEQPACKET is SCTP without saying so. Netlink audit gets EAFNOSUPPORT, the answer of a kernel without audit, with which PAM goes on while EPERM stops it |
+/// | socket | unix; inet and inet6 with type stream, datagram or raw and the default protocol, TCP, UDP, ICMP or ICMPv6 | others are rarely used kernel code (MPTCP, SCTP, DCCP, L2TP), loaded on demand, or (vsock) a way out. Type SOCK_SEQPACKET is SCTP without saying so. Netlink gets EAFNOSUPPORT, the answer of a kernel without it: PAM goes on without audit while EPERM stops it, and the replies that wait in a route socket are memory that no cgroup is charged for. [`allow_netlink_route`] lets route sockets be made |
 /// | socketpair | unix | same |
 /// | ioctl | not TIOCSTI, TIOCLINUX, TIOCSETD | type into the caller's terminal (CVE-2017-5226); load line disciplines, rarely used kernel code (CVE-2017-2636). The kernel looks at the low 32 bits only, so the filter does (CVE-2019-10063) |
 /// | personality | 0, ADDR_NO_RANDOMIZE, or the query | READ_IMPLIES_EXEC and the rest weaken the process; debuggers and some Lisps switch their own address randomisation off |
@@ -64,6 +64,17 @@ pub fn profile(name: &str) -> Option<LinuxSeccomp> {
         "strict" => Some(build(true)),
         _ => None,
     }
+}
+
+/// Lets `default` make NETLINK_ROUTE sockets, by which programs list the network's interfaces (getifaddrs(3)).
+///
+/// The replies that wait in them are charged to no memory cgroup, so a sandbox can hold more memory of the host than
+/// its limit says. `strict` has no sockets of families and needs none of this. To be called before [`set_action`].
+pub fn allow_netlink_route(document: &mut LinuxSeccomp) {
+    let mut entries = document.syscalls().clone().unwrap_or_default();
+    // The first rule that holds decides, and one of the profile refuses the family.
+    entries.insert(0, allow(&["socket"], vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_ROUTE)]));
+    document.set_syscalls(Some(entries));
 }
 
 /// Gives `call` one unconditional action in place of all that the document says about it.
@@ -174,12 +185,11 @@ fn wide() -> Vec<LinuxSyscall> {
         let socket = |protocol| vec![equal(0, family), masked(1, ODD_TYPE, 0), equal(2, protocol)];
         rules.extend(PROTOCOLS.map(|protocol| allow(&["socket"], socket(protocol))));
     }
-    rules.push(allow(&["socket"], vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_ROUTE)]));
     rules.push(rule(
         &["socket"],
         ERRNO,
         Some(libc::EAFNOSUPPORT.unsigned_abs()),
-        vec![equal(0, libc::AF_NETLINK), equal(2, libc::NETLINK_AUDIT)],
+        vec![equal(0, libc::AF_NETLINK)],
     ));
     rules
 }

@@ -143,6 +143,13 @@ fn core_files() {
     assert_eq!(seen("[limits]\ncore = \"1MiB\"\n"), "1048576 1048576");
 }
 
+/// Memory of waiting signals is in no cgroup.
+#[test]
+fn pending_signals() {
+    const RLIMIT_SIGPENDING: &str = "11";
+    assert_eq!(Site::new().inside("", ["limit", RLIMIT_SIGPENDING]).done(), "1024 1024");
+}
+
 #[test]
 fn wall_clock() {
     let site = Site::new();

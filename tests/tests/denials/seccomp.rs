@@ -188,20 +188,22 @@ fn no_rare_protocols_of_the_internet() {
     }
 }
 
+/// Replies that wait in a route socket are memory that no cgroup is charged for, so the family is there only where
+/// programs must list interfaces. PAM takes EPERM for a failure of the audit system (9), and EAFNOSUPPORT for a kernel
+/// without one.
 #[test]
-fn no_netlink_but_route() {
-    family_refused("16", "3", "15");
-    Site::new().inside("", ["socket", "16", "3", "0"]).done();
-}
-
-/// PAM takes EPERM for a failure of the audit system, and EAFNOSUPPORT for a kernel without one.
-#[test]
-fn netlink_audit_looks_absent() {
+fn no_netlink_but_route_for_a_loopback() {
+    const LOOPBACK: &str = "[network]\nmode = \"loopback\"\n";
     let site = Site::new();
-    let action = ["socket", "16", "3", "9"];
     let absent = Outcome::Refused("EAFNOSUPPORT".into());
-    assert_eq!(site.inside("", action), absent);
-    assert_ne!(site.inside("[seccomp]\nallow = [\"socket\"]\n", action), absent);
+    for protocol in ["0", "9", "15"] {
+        let action = ["socket", "16", "3", protocol];
+        assert_eq!(site.inside("", action), absent, "{protocol}");
+        let loose = site.inside("[seccomp]\nallow = [\"socket\"]\n", action);
+        assert_ne!(loose, absent, "{protocol}: the filter made no difference");
+        let loopback = site.inside(LOOPBACK, action);
+        assert_eq!(loopback == absent, protocol != "0", "{protocol}: {loopback:?}");
+    }
 }
 
 #[test]

@@ -82,9 +82,9 @@ fn conditions_of_default() {
         ("socket", &[1, 1, 0], yes),
         ("socket", &[2, 2, 17], yes),
         ("socket", &[10, 1, 6], yes),
-        ("socket", &[16, 3, 0], yes),
-        ("socket", &[16, 3, 9], family),
-        ("socket", &[16, 3, 15], eperm),
+        ("socket", &[16, 3, 0], family),
+        ("socket", &[16, 2, 9], family),
+        ("socket", &[0xffff_ffff_0000_0010, 3, 15], family),
         ("socket", &[17, 3, 0], eperm),
         ("socket", &[38, 5, 0], eperm),
         ("socket", &[40, 1, 0], eperm),
@@ -198,6 +198,27 @@ fn an_override_replaces_everything_said_about_a_call() {
     assert_eq!(verdict("socket", [1; 6]), Verdict::Errno(13));
     assert_eq!(verdict("chmod", [0o6777; 6]), Verdict::Allow);
     assert_eq!(verdict("fchmod", [0o6777; 6]), Verdict::Errno(1));
+}
+
+/// Of netlink, route alone, and nothing of other families.
+#[test]
+fn netlink_route_can_be_allowed() {
+    let plain = compile(&profile("default").unwrap()).unwrap();
+    let mut document = profile("default").unwrap();
+    allow_netlink_route(&mut document);
+    let program = compile(&document).unwrap();
+    evaluate::compare(&document, &program, &[]);
+    let socket = syscall_number("socket").unwrap();
+    for kind in [2, 3, 0x8_0003] {
+        assert_eq!(answer(&program, socket, [16, kind, 0, 0, 0, 0]), Verdict::Allow);
+        assert_eq!(answer(&plain, socket, [16, kind, 0, 0, 0, 0]), Verdict::Errno(97));
+        for protocol in [1, 4, 9, 15, 16] {
+            assert_eq!(answer(&program, socket, [16, kind, protocol, 0, 0, 0]), Verdict::Errno(97));
+        }
+        assert_eq!(answer(&program, socket, [17, kind, 0, 0, 0, 0]), Verdict::Errno(1));
+    }
+    set_action(&mut document, "socket", ScmpActErrno, Some(1));
+    assert_eq!(answer(&compile(&document).unwrap(), socket, [16, 3, 0, 0, 0, 0]), Verdict::Errno(1));
 }
 
 #[test]
