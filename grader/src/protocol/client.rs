@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// The grader refused.
-    #[error("{}", .0.code.text())]
+    #[error(transparent)]
     Refused(Refusal),
     /// The socket cannot be used.
     #[error("{step} {path}: {source}")]

@@ -2,7 +2,10 @@
 //!
 //! Every text is fixed here. Nothing that a scorer, an exception or a file of the host says has a way into it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::names::{NameError, check_printable};
 
@@ -89,8 +92,9 @@ impl TryFrom<i32> for ErrorCode {
 }
 
 /// A refused request: its code and, for [`ErrorCode::CandidateRefused`] only, what is wrong with the candidate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[error("{} ({}){}", .code.text(), .code.number(), .fault.as_ref().map(|fault| format!(": {fault}")).unwrap_or_default())]
 pub struct Refusal {
     /// The reason.
     pub code: ErrorCode,
@@ -125,35 +129,58 @@ pub struct Fault {
     pub path: Option<ShownPath>,
 }
 
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.fault)?;
+        match &self.path {
+            Some(path) => write!(f, " at {}", path.as_str()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Kinds of faults of a candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// It does not exist.
+    #[error("nothing there")]
     Missing,
     /// A directory was expected.
+    #[error("no directory")]
     NotDirectory,
     /// A symbolic link.
+    #[error("symbolic link")]
     Link,
     /// A file with a second name.
+    #[error("file with a second name")]
     HardLink,
     /// A FIFO, socket or device.
+    #[error("FIFO, socket or device")]
     SpecialFile,
     /// A mount point.
+    #[error("mount point")]
     Mount,
     /// It changed while it was read.
+    #[error("changed while it was read")]
     Changed,
     /// More bytes than allowed.
+    #[error("too many bytes")]
     TooLarge,
     /// More entries than allowed.
+    #[error("too many entries")]
     TooMany,
     /// Deeper than allowed.
+    #[error("nested too deep")]
     TooDeep,
     /// A name that is not allowed.
+    #[error("name that is not allowed")]
     Name,
     /// A path outside the editable components.
+    #[error("path that is not editable")]
     NotEditable,
     /// Content that a gate refuses.
+    #[error("content that is not allowed")]
     Content,
 }
 
