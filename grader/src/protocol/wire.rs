@@ -53,6 +53,10 @@ impl Closer {
         thread::Builder::new().name("closer".into()).spawn(move || closings.into_iter().for_each(drop))?;
         Ok(Closer(queue))
     }
+
+    pub(super) fn close(&self, socket: OwnedFd, place: Option<OwnedSemaphorePermit>) {
+        let _ = self.0.send(Closing { _socket: socket, _place: place });
+    }
 }
 
 /// A connection. It holds its place among the connections until it is closed indeed.
@@ -136,7 +140,7 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         if let Some(Ok(stream)) = self.stream.take().map(UnixStream::into_std) {
-            let _ = self.closer.0.send(Closing { _socket: stream.into(), _place: self.place.take() });
+            self.closer.close(stream.into(), self.place.take());
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The protocol over real sockets: server, supervisor link, and the client that goes into a sandbox.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod abuse;
 mod frames;
 mod harness;

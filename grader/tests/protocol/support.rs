@@ -37,7 +37,9 @@ impl Grader {
         let place = tempfile::tempdir().unwrap();
         std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let directory = std::fs::File::open(place.path()).unwrap();
-        let listener = bind_socket(&directory, Path::new("grader.sock"), None).unwrap();
+        // A name of its own, by which its sockets are found in /proc/net/unix.
+        let name = place.path().file_name().unwrap().to_owned();
+        let listener = bind_socket(&directory, Path::new(&name), None).unwrap();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -48,7 +50,7 @@ impl Grader {
                 serve(listener, link, limits, async { drop(stopped.await) }).await.unwrap();
             });
         });
-        let socket = place.path().join("grader.sock");
+        let socket = place.path().join(name);
         Grader { _place: place, socket, stop: Some(stop), thread: Some(thread) }
     }
 

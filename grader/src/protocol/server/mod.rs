@@ -145,7 +145,11 @@ impl<B: Backend + 'static> Server<B> {
                 }
             }
         }
-        drop((listener, serving));
+        drop(serving);
+        // With those that were not accepted.
+        if let Ok(listener) = listener.into_std() {
+            self.closer.close(listener.into(), None);
+        }
         let _ = timeout(limits.grace, async { while connections.join_next().await.is_some() {} }).await;
     }
 
