@@ -68,14 +68,18 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(stream: UnixStream, place: OwnedSemaphorePermit, closer: &Closer) -> Wire {
-        Wire { stream: Some(stream), place: Some(place), closer: closer.clone() }
+    pub(super) fn new(stream: UnixStream, closer: &Closer) -> Wire {
+        Wire { stream: Some(stream), place: None, closer: closer.clone() }
+    }
+
+    pub(super) fn hold(&mut self, place: OwnedSemaphorePermit) {
+        self.place = Some(place);
     }
 
     /// One end of a socket pair.
     pub(super) fn of_pair(stream: net::UnixStream) -> io::Result<Wire> {
         stream.set_nonblocking(true)?;
-        Ok(Wire { stream: Some(UnixStream::from_std(stream)?), place: None, closer: Closer::start()? })
+        Ok(Wire::new(UnixStream::from_std(stream)?, &Closer::start()?))
     }
 
     fn stream(&self) -> io::Result<&UnixStream> {

@@ -1,7 +1,9 @@
 //! A session of the Model Context Protocol with the client's program.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -145,6 +147,10 @@ fn without_a_grader_a_tool_fails_and_the_session_goes_on() {
     let mut grader = Grader::start(wide());
     let mut session = Session::start(&grader);
     grader.stop();
+    // The socket is closed in another thread.
+    while UnixStream::connect(&grader.socket).is_ok() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let result = session.call("status", json!({}));
     assert_eq!(result["isError"], true);
     assert!(result["content"][0]["text"].as_str().unwrap().contains("Connection refused"));

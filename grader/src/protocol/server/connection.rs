@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::pace::Pace;
 use super::{Backend, Limits};
@@ -39,7 +39,7 @@ pub(super) async fn attend<B: Backend>(
         };
         let (reply, last) = match line {
             Ok(Some(line)) => {
-                sleep_until(pace.next(Instant::now())).await;
+                pace.wait().await;
                 (answer(&line, backend, limits).await, false)
             }
             Err(ReadError::TooLong(_)) => (encode_error(None, &ErrorCode::TooLong.into()), true),

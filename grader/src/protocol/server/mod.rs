@@ -19,7 +19,7 @@ use thiserror::Error;
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::codec::encode_error;
 use super::refusal::ErrorCode;
@@ -28,6 +28,9 @@ use pace::Pace;
 
 /// Connections beyond the bound that are being told so and closed.
 const SPARE: usize = 16;
+
+/// How long a connection waits for one before it to be closed indeed, before it is one too many.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long to wait when a connection cannot be accepted, as for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -97,7 +100,8 @@ pub async fn serve<B: Backend + 'static>(
     listener.set_nonblocking(true).map_err(ServeError::Listener)?;
     let listener = UnixListener::from_std(listener).map_err(ServeError::Listener)?;
     let server = Server {
-        places: Arc::new(Semaphore::new(limits.connections + SPARE)),
+        places: Arc::new(Semaphore::new(limits.connections)),
+        spare: Arc::new(Semaphore::new(SPARE)),
         closer: Closer::start().map_err(ServeError::Closer)?,
         shared: Rc::new((backend, limits)),
     };
@@ -107,6 +111,7 @@ pub async fn serve<B: Backend + 'static>(
 
 struct Server<B> {
     places: Arc<Semaphore>,
+    spare: Arc<Semaphore>,
     closer: Closer,
     shared: Rc<(B, Limits)>,
 }
@@ -121,10 +126,15 @@ impl<B: Backend + 'static> Server<B> {
         let (serving, stopped) = watch::channel(());
         loop {
             let next = async {
-                let place = Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)?;
                 let (stream, _) = listener.accept().await?;
-                sleep_until(pace.next(Instant::now())).await;
-                Ok::<_, io::Error>((Wire::new(stream, place, &self.closer), self.is_full()))
+                let mut wire = Wire::new(stream, &self.closer);
+                pace.wait().await;
+                if let Ok(place) = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await {
+                    wire.hold(place.map_err(io::Error::other)?);
+                    return Ok((wire, true));
+                }
+                wire.hold(Arc::clone(&self.spare).acquire_owned().await.map_err(io::Error::other)?);
+                Ok::<_, io::Error>((wire, false))
             };
             let accepted = tokio::select! {
                 accepted = next => accepted,
@@ -132,8 +142,8 @@ impl<B: Backend + 'static> Server<B> {
             };
             while connections.try_join_next().is_some() {}
             match accepted {
-                Ok((wire, true)) => wire.write_now(&encode_error(None, &ErrorCode::Busy.into())),
-                Ok((wire, false)) => {
+                Ok((wire, false)) => wire.write_now(&encode_error(None, &ErrorCode::Busy.into())),
+                Ok((wire, true)) => {
                     let (shared, stopped) = (Rc::clone(&self.shared), stopped.clone());
                     connections.spawn_local(async move {
                         connection::attend(wire, &shared.0, &shared.1, stopped).await;
@@ -151,10 +161,5 @@ impl<B: Backend + 'static> Server<B> {
             self.closer.close(listener.into(), None);
         }
         let _ = timeout(limits.grace, async { while connections.join_next().await.is_some() {} }).await;
-    }
-
-    /// Whether the connection that was accepted last is one too many.
-    fn is_full(&self) -> bool {
-        self.places.available_permits() < SPARE
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-/// How much may come at once, in units of what may come in a second.
-const BURST: u32 = 1;
+/// What comes in this time may come at once.
+const BURST: Duration = Duration::from_secs(1);
 
 /// Spaces events evenly after a burst of as many as a second has: the generic cell rate algorithm, without
 /// a counter to refill.
@@ -20,12 +20,21 @@ impl Pace {
         Pace { interval: Duration::from_secs(1) / per_second.max(1), due: None }
     }
 
-    /// When an event that is there now may go on.
-    pub(super) fn next(&mut self, now: Instant) -> Instant {
+    /// Waits until an event that is there now may go on.
+    ///
+    /// Without need for it there is no sleep: tokio's timer counts milliseconds and rounds up.
+    pub(super) async fn wait(&mut self) {
+        let now = Instant::now();
+        if let Some(time) = self.next(now) {
+            sleep_until(time).await;
+        }
+    }
+
+    /// When an event may go on, if not at once.
+    fn next(&mut self, now: Instant) -> Option<Instant> {
         let due = self.due.map_or(now, |due| due.max(now));
         self.due = Some(due + self.interval);
-        let slack = Duration::from_secs(BURST.into());
-        due.checked_sub(slack).map_or(now, |time| time.max(now))
+        due.checked_sub(BURST).filter(|time| *time > now)
     }
 }
 
@@ -37,10 +46,9 @@ mod tests {
     fn a_burst_goes_on_at_once_and_the_rest_at_the_rate() {
         let start = Instant::now();
         let mut pace = Pace::new(10);
-        let times: Vec<Duration> = (0..21).map(|_| pace.next(start) - start).collect();
-        assert!(times[..11].iter().all(Duration::is_zero), "{times:?}");
-        assert_eq!(times[20], Duration::from_secs(1));
-        let later = start + Duration::from_secs(60);
-        assert_eq!(pace.next(later), later);
+        let times: Vec<_> = (0..21).map(|_| pace.next(start)).collect();
+        assert!(times[..11].iter().all(Option::is_none), "{times:?}");
+        assert_eq!(times[20], Some(start + Duration::from_secs(1)));
+        assert_eq!(pace.next(start + Duration::from_secs(60)), None);
     }
 }
