@@ -3,11 +3,12 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::os::unix::net;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recvmsg, shutdown};
+use rustix::net::sockopt::set_socket_oobinline;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recv, recvmsg, shutdown};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::{UnixStream, unix};
@@ -34,28 +35,18 @@ pub(super) enum ReadError {
     Io(#[from] io::Error),
 }
 
-/// Closes sockets in a thread of its own.
+/// Closes a socket in a thread of its own.
 ///
-/// What lies unread in a socket may hold descriptors, whose last reference goes with it, and to close those
-/// can take as long as their sender likes: a TCP socket with `SO_LINGER` and unsent data (socket(7)), a device.
-#[derive(Clone)]
-pub(super) struct Closer(mpsc::Sender<Closing>);
-
-struct Closing {
-    // Fields are dropped in this order.
-    _socket: OwnedFd,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-impl Closer {
-    pub(super) fn start() -> io::Result<Closer> {
-        let (queue, closings) = mpsc::channel::<Closing>();
-        thread::Builder::new().name("closer".into()).spawn(move || closings.into_iter().for_each(drop))?;
-        Ok(Closer(queue))
-    }
-
-    pub(super) fn close(&self, socket: OwnedFd, place: Option<OwnedSemaphorePermit>) {
-        let _ = self.0.send(Closing { _socket: socket, _place: place });
+/// What lies unread in it may hold descriptors, whose last reference goes with it, and to close those can take
+/// as long as their sender likes: a TCP socket with `SO_LINGER` and unsent data (socket(7)), a device. Should
+/// there be no thread to have, it is closed here.
+pub(super) fn close_apart(socket: OwnedFd, place: Option<OwnedSemaphorePermit>) {
+    let close = move || {
+        drop(socket);
+        drop(place);
+    };
+    if let Err(error) = thread::Builder::new().name("close".into()).spawn(close) {
+        tracing::warn!(%error, "starting a thread to close a socket in");
     }
 }
 
@@ -64,12 +55,14 @@ pub(super) struct Wire {
     /// There until the drop.
     stream: Option<UnixStream>,
     place: Option<OwnedSemaphorePermit>,
-    closer: Closer,
 }
 
 impl Wire {
-    pub(super) fn new(stream: UnixStream, closer: &Closer) -> Wire {
-        Wire { stream: Some(stream), place: None, closer: closer.clone() }
+    pub(super) fn new(stream: UnixStream) -> io::Result<Wire> {
+        // Data sent with MSG_OOB (Linux 5.15) would else be passed over by a look, and dropped by the next read
+        // together with its descriptors.
+        set_socket_oobinline(&stream, true)?;
+        Ok(Wire { stream: Some(stream), place: None })
     }
 
     pub(super) fn hold(&mut self, place: OwnedSemaphorePermit) {
@@ -79,7 +72,7 @@ impl Wire {
     /// One end of a socket pair.
     pub(super) fn of_pair(stream: net::UnixStream) -> io::Result<Wire> {
         stream.set_nonblocking(true)?;
-        Ok(Wire::new(UnixStream::from_std(stream)?, &Closer::start()?))
+        Wire::new(UnixStream::from_std(stream)?)
     }
 
     fn stream(&self) -> io::Result<&UnixStream> {
@@ -143,8 +136,12 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        if let Some(Ok(stream)) = self.stream.take().map(UnixStream::into_std) {
-            self.closer.close(stream.into(), self.place.take());
+        let Some(Ok(stream)) = self.stream.take().map(UnixStream::into_std) else { return };
+        // From here on nothing more can be sent to it.
+        let _ = shutdown(&stream, Shutdown::Both);
+        let unread = recv(&stream, &mut [0; 1], RecvFlags::PEEK);
+        if !matches!(unread, Ok((0, _))) {
+            close_apart(stream.into(), self.place.take());
         }
     }
 }
@@ -152,7 +149,8 @@ impl Drop for Wire {
 /// Receives data; `None` if descriptors came with it.
 ///
 /// There is no room for control data, so the kernel never installs a descriptor here; it says `MSG_CTRUNC`
-/// (recvmsg(2)). Data is looked at first, as taking it would close them here and now: see [`Closer`].
+/// (recvmsg(2)). Data is looked at first, as taking it would close them here and now: see [`close_apart`]. Looking
+/// goes to the end of the queue (Linux 6.18), so that descriptors may be found before the data they are with.
 fn receive(stream: &UnixStream, chunk: &mut [u8]) -> io::Result<Option<usize>> {
     let mut take = |length: usize, flags| {
         let mut no_control = RecvAncillaryBuffer::default();

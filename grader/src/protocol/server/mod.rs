@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::codec::encode_error;
 use super::refusal::ErrorCode;
-use super::wire::{Closer, Wire};
+use super::wire::{Wire, close_apart};
 use pace::Pace;
 
 /// Connections beyond the bound that are being told so and closed.
@@ -77,16 +77,10 @@ impl Default for Limits {
     }
 }
 
-/// Why the server ended before it was told to.
+/// The listening socket cannot be used.
 #[derive(Debug, Error)]
-pub enum ServeError {
-    /// The listening socket cannot be used.
-    #[error("preparing the listening socket: {0}")]
-    Listener(#[source] io::Error),
-    /// There is no thread to close sockets in.
-    #[error("starting the thread that closes sockets: {0}")]
-    Closer(#[source] io::Error),
-}
+#[error("preparing the listening socket: {0}")]
+pub struct ServeError(#[from] io::Error);
 
 /// Serves the socket until `stop` is done, then waits for calls under way.
 ///
@@ -97,12 +91,11 @@ pub async fn serve<B: Backend + 'static>(
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    listener.set_nonblocking(true).map_err(ServeError::Listener)?;
-    let listener = UnixListener::from_std(listener).map_err(ServeError::Listener)?;
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
     let server = Server {
         places: Arc::new(Semaphore::new(limits.connections)),
         spare: Arc::new(Semaphore::new(SPARE)),
-        closer: Closer::start().map_err(ServeError::Closer)?,
         shared: Rc::new((backend, limits)),
     };
     LocalSet::new().run_until(server.accept(listener, stop)).await;
@@ -112,7 +105,6 @@ pub async fn serve<B: Backend + 'static>(
 struct Server<B> {
     places: Arc<Semaphore>,
     spare: Arc<Semaphore>,
-    closer: Closer,
     shared: Rc<(B, Limits)>,
 }
 
@@ -127,7 +119,7 @@ impl<B: Backend + 'static> Server<B> {
         loop {
             let next = async {
                 let (stream, _) = listener.accept().await?;
-                let mut wire = Wire::new(stream, &self.closer);
+                let mut wire = Wire::new(stream)?;
                 pace.wait().await;
                 if let Ok(place) = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await {
                     wire.hold(place.map_err(io::Error::other)?);
@@ -158,7 +150,7 @@ impl<B: Backend + 'static> Server<B> {
         drop(serving);
         // With those that were not accepted.
         if let Ok(listener) = listener.into_std() {
-            self.closer.close(listener.into(), None);
+            close_apart(listener.into(), None);
         }
         let _ = timeout(limits.grace, async { while connections.join_next().await.is_some() {} }).await;
     }
