@@ -443,7 +443,8 @@ fn check_nesting(spec: &Spec, facts: &HostFacts, mounts: &[Mount]) -> Result<(),
     };
     let is_bind = |mount: &&Mount| {
         let source = mount.source().as_ref().and_then(|source| facts.sources.get(source));
-        mount.typ().as_deref() == Some("bind") && source.is_some_and(|facts| facts.kind != Some(FileKind::File))
+        mount.typ().as_deref() == Some("bind")
+            && source.is_some_and(|facts| facts.kind != Some(FileKind::File))
     };
     let writable: HashSet<&Path> = mounts
         .iter()

@@ -209,7 +209,10 @@ fn nothing_is_mounted_inside_what_others_can_write() {
         planned(&nested("ro", inner.clone()), &of_root);
         for mode in ["ro", "rw"] {
             let refused = refusal(&nested(mode, inner.clone()), &facts);
-            assert!(refused.contains("lies inside /data, which others than root can write to"), "{inner}: {refused}");
+            assert!(
+                refused.contains("lies inside /data, which others than root can write to"),
+                "{inner}: {refused}"
+            );
             assert!(refused.ends_with("mount it elsewhere"), "{inner}: {refused}");
         }
         let turned = with_mounts([inner.clone(), bind("/srv", "/data", &["rw"])]);
