@@ -209,7 +209,7 @@ fn the_workspace_is_writable_runs_programs_and_is_the_working_directory() {
     assert_eq!(spec.oci.process().as_ref().unwrap().cwd(), Path::new("/workspace"));
     let mounts = spec.oci.mounts().as_ref().unwrap();
     let workspace = mounts.iter().find(|mount| mount.destination().ends_with("workspace")).unwrap();
-    assert_eq!(workspace.source().as_deref(), Some(Path::new("/work/project")));
+    assert_eq!(workspace.source().as_deref(), Some(Path::new("/home/ann/project")));
     let cwd = resolved(&base()).oci.process().as_ref().unwrap().cwd().clone();
     assert_eq!(cwd, Path::new("/home/user"));
 }

@@ -80,12 +80,12 @@ fn sources_that_reach_the_host_are_refused() {
 /// Whoever may write where the link is would choose what is mounted.
 #[test]
 fn a_source_behind_a_link_is_refused() {
-    let link = SourceFacts { link: Some("/work/link".into()), kind: None, ..directory((501, 20)) };
+    let link = SourceFacts { link: Some("/mnt/link".into()), kind: None, ..directory((501, 20)) };
     let facts = having(root(), "/srv", link);
     for options in [&["ro"][..], &["rw"], &["ro", "optional"]] {
         assert!(
             refusal(&with_mounts([bind("/srv", "/data", options)]), &facts)
-                .ends_with("source /srv: leads through the link /work/link; name the real path"),
+                .ends_with("source /srv: leads through the link /mnt/link; name the real path"),
             "{options:?}"
         );
     }
