@@ -37,7 +37,7 @@ fn input() -> ResolveInput {
 }
 
 fn load(arg: &str, overrides: &Overrides) -> Policy {
-    Policy::load(arg, overrides, Path::new("/work")).unwrap()
+    Policy::load(arg, overrides, Path::new("/home/ann")).unwrap()
 }
 
 fn base() -> Policy {
