@@ -194,15 +194,15 @@ fn a_root_of_unmapped_ids_takes_no_writes() {
 fn a_link_in_a_kept_directory_is_not_followed() {
     let site = Site::new();
     let (kept, secret) = (site.folder("kept"), site.folder("secret"));
-    std::fs::write(secret.join("key"), "secret").unwrap();
+    fs::write(secret.join("key"), "secret").unwrap();
     let policy = site.policy(&format!("[root]\nwritable = {kept:?}\n"));
     site.run().policy(&policy).end(["true"]).succeeded();
     let upper = kept.join("usr.upper");
     let moved = kept.join("moved");
-    std::fs::rename(&upper, &moved).unwrap();
+    fs::rename(&upper, &moved).unwrap();
     std::os::unix::fs::symlink(&secret, &upper).unwrap();
     site.run().policy(&policy).end(["/bin/cat", "/usr/key"]).refused(&["usr.upper"]);
-    std::fs::remove_file(&upper).unwrap();
-    std::fs::rename(&moved, &upper).unwrap();
+    fs::remove_file(&upper).unwrap();
+    fs::rename(&moved, &upper).unwrap();
     site.run().policy(&policy).end(["true"]).succeeded();
 }
