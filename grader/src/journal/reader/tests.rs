@@ -2,8 +2,9 @@ use std::process::Command;
 
 use proptest::prelude::*;
 
-use super::super::{CandidateKind, Digest, Event, Moment, Outcome, SealedFor};
+use super::super::{CandidateKind, Event, Moment, Outcome, SealedFor};
 use super::*;
+use crate::Digest;
 use crate::score::{Counts, Score};
 
 fn genesis() -> Genesis {

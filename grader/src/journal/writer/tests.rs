@@ -3,8 +3,9 @@ use std::io::{BufRead, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::super::{Digest, Outcome, verify};
+use super::super::{Outcome, verify};
 use super::*;
+use crate::Digest;
 
 fn genesis() -> Genesis {
     Genesis { run_id: "soup-1".into(), run: Digest::of(b"run") }
