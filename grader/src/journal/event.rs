@@ -3,7 +3,7 @@
 use airlock_runtime::report::Reason;
 use serde::{Deserialize, Serialize};
 
-use super::Digest;
+use crate::Digest;
 use crate::score::{Counts, Score, Sigma};
 
 /// An event of a run. Its JSON has the variant's name in snake case as `type`, beside the fields.
