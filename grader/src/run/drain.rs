@@ -82,8 +82,9 @@ pub(super) fn each_chunk(pipe: OwnedFd, mut take: impl FnMut(&[u8])) -> io::Resu
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::fd::{AsRawFd, FromRawFd};
     use std::process::{Command, Stdio};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use rustix::pipe::{PipeFlags, pipe_with};
     use tokio::time::{sleep, timeout};
@@ -142,5 +143,59 @@ mod tests {
         });
         assert_eq!(read_capped(read, 10).await.unwrap(), b"1");
         writer.await.unwrap().unwrap();
+    }
+
+    /// A page that nobody provides until the handle is closed (userfaultfd(2)): its start, and the handle. None
+    /// where that takes a privilege.
+    fn page_that_waits() -> Option<(usize, OwnedFd)> {
+        const LENGTH: usize = 4096;
+        /// `_IOWR(0xAA, 0x3F, struct uffdio_api)` and `_IOWR(0xAA, 0x00, struct uffdio_register)`.
+        const API: libc::Ioctl = 0xC018_AA3F_u32 as libc::Ioctl;
+        const REGISTER: libc::Ioctl = 0xC020_AA00_u32 as libc::Ioctl;
+        // SAFETY: a call without pointers.
+        let handle = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+        if handle < 0 {
+            return None;
+        }
+        // SAFETY: a new descriptor that nobody else has.
+        let handle = unsafe { OwnedFd::from_raw_fd(handle.try_into().unwrap()) };
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: the kernel chooses where, so no other memory changes.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), LENGTH, access, kind, -1, 0) };
+        assert_ne!(page, libc::MAP_FAILED);
+        // Version 0xAA; then the range, the mode for missing pages, and room for what the kernel answers.
+        let mut api = [0xAA_u64, 0, 0];
+        let mut register = [page as u64, LENGTH as u64, 1, 0];
+        // SAFETY: `api` has the size of the struct uffdio_api.
+        assert_eq!(unsafe { libc::ioctl(handle.as_raw_fd(), API, &raw mut api) }, 0);
+        // SAFETY: `register` has the size of the struct uffdio_register.
+        assert_eq!(unsafe { libc::ioctl(handle.as_raw_fd(), REGISTER, &raw mut register) }, 0);
+        Some((page as usize, handle))
+    }
+
+    #[tokio::test]
+    async fn the_loop_goes_on_while_the_writer_holds_the_pipe() {
+        let Some((page, handle)) = page_that_waits() else {
+            eprintln!("not shown: userfaultfd(2) is not allowed here");
+            return;
+        };
+        let (read, write) = pipe();
+        let started = Instant::now();
+        rustix::io::write(&write, b"ready").unwrap();
+        let writer = thread::spawn(move || {
+            // SAFETY: a mapped page; the kernel reads it.
+            unsafe { libc::write(write.as_raw_fd(), page as *const libc::c_void, 10) }
+        });
+        thread::sleep(Duration::from_millis(200));
+        let release = thread::spawn(move || {
+            thread::sleep(Duration::from_secs(2));
+            drop(handle);
+        });
+        let mut reading = Box::pin(read_capped(read, 100));
+        assert!(timeout(Duration::from_millis(50), &mut reading).await.is_err());
+        assert!(started.elapsed() < Duration::from_secs(1), "the loop stood still");
+        assert_eq!(reading.await.unwrap().len(), 15);
+        assert_eq!(writer.join().unwrap(), 10);
+        release.join().unwrap();
     }
 }

@@ -4,3 +4,5 @@ pub mod clock;
 pub mod drain;
 pub mod lease;
 pub mod logs;
+pub mod relay;
+pub mod verdict;
