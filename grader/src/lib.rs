@@ -9,6 +9,7 @@ pub mod gate;
 pub mod journal;
 pub mod protocol;
 pub mod receipt;
+pub mod run;
 pub mod score;
 pub mod seal;
 pub mod task;
