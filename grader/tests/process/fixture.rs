@@ -62,6 +62,17 @@ impl Fixture {
         Fixture { root: is_root(), parent: format!("/airlock-test-{name}").into(), directory }
     }
 
+    /// Removes what a launch leaves to its caller.
+    pub(crate) fn finish(&self) {
+        if self.root {
+            let _ = Sandboxes::open().unwrap().sweep(Duration::from_secs(10));
+            for tree in fs::read_dir("/sys/fs/cgroup").unwrap() {
+                let parent = tree.unwrap().path().join(self.parent.strip_prefix("/").unwrap());
+                until("the cgroup is empty", || !parent.exists() || fs::remove_dir(&parent).is_ok());
+            }
+        }
+    }
+
     /// A directory of this user's own.
     fn own(&self) -> PathBuf {
         let directory = self.directory.join(if self.root { "root" } else { "user" });
@@ -126,7 +137,7 @@ impl Fixture {
             exec,
             socket,
         };
-        let mut mounts = vec![mount(self.directory.join("harness"), "/opt/harness", true, false)];
+        let mut mounts = vec![mount(self.directory.join("harness"), "/harness", true, false)];
         mounts.extend(socket.then(|| mount(self.socket(), SOCKET, false, true)));
         let (best_effort, memory) = (self.best_effort(), Some("256MiB".into()));
         let overrides = Overrides { mounts, best_effort, memory, ..Overrides::default() };
@@ -146,15 +157,6 @@ impl Fixture {
         output.read_to_string(&mut text).unwrap();
         let report = running.wait().unwrap();
         (report.exit_code.unwrap_or(-1), text)
-    }
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        // The one that main has, not its clones.
-        if self.root && std::env::var_os(DIRECTORY).is_some() && rustix::process::getppid().is_some() {
-            let _ = Sandboxes::open().unwrap().sweep(Duration::from_secs(10));
-        }
     }
 }
 

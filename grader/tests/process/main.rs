@@ -10,7 +10,8 @@ mod inside;
 #[path = "../protocol/supervisor.rs"]
 mod supervisor;
 
-use std::fs::{self, File};
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -68,16 +69,13 @@ fn main() {
 fn run(filter: &str) -> bool {
     let fixture = Fixture::new();
     let who = if fixture.root { "root" } else { "user" };
-    for (name, test) in TESTS {
-        if name.contains(filter) {
-            let passed = fixture::in_child(|| test(&fixture));
-            println!("{name} ({who}) ... {}", if passed { "ok" } else { "FAILED" });
-            if !passed {
-                return false;
-            }
-        }
-    }
-    true
+    let passed = TESTS.iter().filter(|(name, _)| name.contains(filter)).all(|(name, test)| {
+        let passed = fixture::in_child(|| test(&fixture));
+        println!("{name} ({who}) ... {}", if passed { "ok" } else { "FAILED" });
+        passed
+    });
+    fixture.finish();
+    passed
 }
 
 /// The launcher first, then an event loop in which a supervisor answers, and in it the test.
@@ -105,25 +103,21 @@ fn a_sandbox_asks_through_the_grader_process(fixture: &Fixture) {
     with_grader(fixture, async |launcher, _grader, _process, link| {
         answer(link);
         for (words, status, output) in [
-            (&["/opt/harness/airlock-harness", "hello"][..], 0, "run          run-1\n"),
-            (&["/opt/harness/airlock-harness", "status"], 0, "remaining    03:47:57\n"),
-            (&["/opt/harness/timer.sh"], 0, "03:47:57 left, 00:12:03 used\n"),
-            (&["/opt/harness/validate.sh", "out/my model"], 0, &format!("v-1 {}", digest().as_str())),
-            (
-                &["/opt/harness/validate.sh", "missing"],
-                1,
-                "the candidate is refused (-32012): nothing there\n",
-            ),
-            (&["/opt/harness/airlock-harness", "result", "v-1", "--wait"], 0, "graded       750\n"),
-            (&["/opt/harness/fast_eval.sh", "ckpt"], 1, "this task has no proxy metric\n"),
-            (&["/opt/harness/submit.sh", "out/my model"], 0, "accepted\n"),
-            (&["/opt/harness/no_candidate.sh", "none"], 1, "the run has its final choice"),
+            (&["/harness/airlock-harness", "hello"][..], 0, "run          run-1\n"),
+            (&["/harness/airlock-harness", "status"], 0, "remaining    03:47:57\n"),
+            (&["/harness/timer.sh"], 0, "03:47:57 left, 00:12:03 used\n"),
+            (&["/harness/validate.sh", "out/my model"], 0, &format!("v-1 {}", digest().as_str())),
+            (&["/harness/validate.sh", "missing"], 1, "the candidate is refused (-32012): nothing there\n"),
+            (&["/harness/airlock-harness", "result", "v-1", "--wait"], 0, "graded       750\n"),
+            (&["/harness/fast_eval.sh", "ckpt"], 1, "this task has no proxy metric\n"),
+            (&["/harness/submit.sh", "out/my model"], 0, "accepted\n"),
+            (&["/harness/no_candidate.sh", "none"], 1, "the run has its final choice"),
         ] {
             let found = fixture.research(&launcher, words, true).await;
             assert!(found.0 == status && found.1.contains(output), "{words:?}: {found:?}");
         }
         let log = fs::read_to_string(fixture.log_file()).unwrap();
-        assert_eq!(log.matches("INFO connection pid=").count(), 8, "{log}");
+        assert_eq!(log.matches("INFO connection pid=").count(), 9, "{log}");
         assert!(log.contains("uid=") && log.contains("gid="), "{log}");
     });
 }
@@ -132,7 +126,7 @@ fn without_the_mount_nothing_leads_to_it(fixture: &Fixture) {
     with_grader(fixture, async |launcher, _grader, _process, link| {
         answer(link);
         let socket = fixture.socket();
-        let status = ["/opt/harness/airlock-harness", "status"];
+        let status = ["/harness/airlock-harness", "status"];
         assert_eq!(fixture.research(&launcher, &status, true).await.0, 0);
         for path in [Path::new(SOCKET), &socket] {
             let words = [&status[..], &["--socket", path.to_str().unwrap()]].concat();
@@ -145,7 +139,7 @@ fn without_the_mount_nothing_leads_to_it(fixture: &Fixture) {
 fn it_holds_its_sockets_and_nothing_else(fixture: &Fixture) {
     with_grader(fixture, async |launcher, _grader, process, link| {
         answer(link);
-        fixture.research(&launcher, &["/opt/harness/airlock-harness", "status"], true).await;
+        fixture.research(&launcher, &["/harness/airlock-harness", "status"], true).await;
         let pid = children_of(process.pid())[0];
         // The sandbox's filter, and its own.
         for (name, value) in [
@@ -158,19 +152,14 @@ fn it_holds_its_sockets_and_nothing_else(fixture: &Fixture) {
         ] {
             assert_eq!(status_of(pid, name), value, "{name}");
         }
-        let mut held: Vec<String> = fs::read_dir(format!("/proc/{pid}/fd"))
+        let held: BTreeSet<String> = fs::read_dir(format!("/proc/{pid}/fd"))
             .unwrap()
             .map(|entry| fs::read_link(entry.unwrap().path()).unwrap().display().to_string())
-            .map(|name| name.split(":[").next().unwrap().to_owned())
+            .map(|name| name.split_once(":[").map_or(name.clone(), |(kind, _)| kind.to_owned()))
             .collect();
-        held.sort();
-        held.dedup();
         let log = fixture.log_file().display().to_string();
-        let mut expected = ["/dev/null", &log, "anon_inode:[eventfd]", "anon_inode:[eventpoll]", "socket"]
-            .map(|name| name.split(":[").next().unwrap().to_owned());
-        expected.sort();
-        let expected: std::collections::BTreeSet<String> = expected.into();
-        assert_eq!(held.into_iter().collect::<std::collections::BTreeSet<_>>(), expected);
+        let expected = ["/dev/null", &log, "anon_inode", "socket"];
+        assert_eq!(held, expected.map(String::from).into());
         let root = fs::read_dir(format!("/proc/{pid}/root")).unwrap();
         let mut names: Vec<_> = root.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
@@ -229,7 +218,7 @@ fn the_next_process_serves_what_waits_at_the_socket(fixture: &Fixture) {
         // Nobody serves now; who connects waits.
         let asking = tokio::spawn({
             let (fixture, launcher) = (fixture.clone(), Arc::clone(&launcher));
-            async move { fixture.research(&launcher, &["/opt/harness/airlock-harness", "hello"], true).await }
+            async move { fixture.research(&launcher, &["/harness/airlock-harness", "hello"], true).await }
         });
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(!asking.is_finished());
@@ -260,9 +249,9 @@ fn a_sandbox_cannot_bring_it_down(fixture: &Fixture) {
         let pid = children_of(process.pid())[0];
         let attacks = ["half-frames", "connections", "descriptors", "long-lines", "flood", "unread-replies"];
         for attack in attacks {
-            let found = fixture.research(&launcher, &["/opt/harness/probe", "attack", attack], true).await;
+            let found = fixture.research(&launcher, &["/harness/probe", "attack", attack], true).await;
             assert_eq!(found.0, 0, "{attack}: {found:?}");
-            let found = fixture.research(&launcher, &["/opt/harness/airlock-harness", "hello"], true).await;
+            let found = fixture.research(&launcher, &["/harness/airlock-harness", "hello"], true).await;
             assert!(found.0 == 0 && found.1.contains("run-1"), "after {attack}: {found:?}");
         }
         assert_eq!(children_of(process.pid()), [pid]);
@@ -287,13 +276,12 @@ fn what_cannot_start_says_why(fixture: &Fixture) {
 
     let launcher = Launcher::start().unwrap();
     runtime().block_on(async {
-        let log = || File::create(fixture.log_file()).unwrap().into();
         let missing = fixture.grader(Path::new("/nowhere/airlock-grader")).unwrap_err();
         assert!(matches!(missing, ProcessError::Policy(_)), "{missing}");
         assert!(missing.to_string().contains("the host has no /nowhere/airlock-grader"), "{missing}");
-        // Not a program.
+        let not_a_program = fixture.log();
         let grader = fixture.grader(&fixture.log_file()).unwrap();
-        let (process, _link) = grader.start(&launcher, log()).unwrap();
+        let (process, _link) = grader.start(&launcher, not_a_program.into()).unwrap();
         timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
         let error = process.report().unwrap_err();
         assert!(
