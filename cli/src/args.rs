@@ -95,7 +95,7 @@ pub(crate) struct OverrideArgs {
     #[arg(short, long, value_name = "DIR")]
     workspace: Option<PathBuf>,
     /// Mount SRC at DST: read-only unless `:rw` is added, without programs and native libraries unless `:exec` is
-    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec]", value_parser = mount)]
+    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec,socket]", value_parser = mount)]
     mounts: Vec<MountArg>,
     /// Memory limit, swap included: 4GiB
     #[arg(long, value_name = "SIZE")]

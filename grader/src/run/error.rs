@@ -12,6 +12,7 @@ use crate::Digest;
 use crate::changeset::ChangesetError;
 use crate::journal::{CanonicalError, JournalError};
 use crate::protocol::link::LinkError;
+use crate::protocol::process::ProcessError;
 use crate::receipt::{KeyError, ReceiptError};
 use crate::score::LadderError;
 use crate::seal::SealError;
@@ -84,8 +85,11 @@ pub enum RunError {
     #[error(transparent)]
     Launcher(#[from] LauncherError),
     /// The grader process.
-    #[error("the grader process: {0}")]
-    Grader(String),
+    #[error(transparent)]
+    Grader(#[from] ProcessError),
+    /// The sandbox of the grader process.
+    #[error("the sandbox of the grader process could not be set up: {0}")]
+    GraderSetup(String),
     /// The supervisor link.
     #[error(transparent)]
     Link(#[from] LinkError),

@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use airlock_runtime::launcher::Launcher;
 
-pub use create::{CreateOptions, Programs};
+pub use create::{CreateOptions, Programs, no_watcher};
 pub use directory::{DirectoryError, RunDirectory, phase_name};
 pub use error::RunError;
 pub use manifest::{

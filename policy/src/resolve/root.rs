@@ -112,7 +112,10 @@ impl Build {
                     self.dir(path, 0o755);
                     // Programs run from /usr, /opt and their like; /etc holds none.
                     let exec = !name.starts_with("/etc/");
-                    self.bind(path, path, MountMode::Ro, exec, "root.kind".into())?;
+                    let (source, target) = (path.into(), path.into());
+                    let (mode, optional, socket) = (MountMode::Ro, false, false);
+                    let mount = merged::Mount { source, target, mode, exec, optional, socket };
+                    self.bind(&mount, "root.kind".into())?;
                 }
                 Some(HostEntry::File) => {
                     self.parents(path);
@@ -195,8 +198,7 @@ impl Build {
         self.mounts.retain(|mount| !hidden(mount.destination()));
         self.origins.retain(|path, _| !hidden(path));
         for mount in wanted {
-            let merged::Mount { source, target, mode, .. } = mount;
-            self.bind(source, target, *mode, mount.exec, mount.clause())?;
+            self.bind(mount, mount.clause())?;
         }
         Ok(())
     }
@@ -219,27 +221,22 @@ impl Build {
         self.mount(path, "tmpfs", "tmpfs", &options, "limits.tmp")
     }
 
-    fn bind(
-        &mut self,
-        source: &Path,
-        target: &Path,
-        mode: MountMode,
-        exec: bool,
-        clause: String,
-    ) -> Result<(), PolicyError> {
+    fn bind(&mut self, mount: &merged::Mount, clause: String) -> Result<(), PolicyError> {
+        let merged::Mount { source, target, mode, exec, socket, .. } = mount;
         // The r-variants reach the mounts below the source too.
-        let mode = if mode == MountMode::Ro { "rro" } else { "rrw" };
-        let exec = if exec { "rexec" } else { "rnoexec" };
-        let options = ["rbind", "rprivate", mode, "rnosuid", "rnodev", exec].map(String::from).to_vec();
+        let mode = if *mode == MountMode::Ro { "rro" } else { "rrw" };
+        let exec = if *exec { "rexec" } else { "rnoexec" };
+        let mut options = vec!["rbind", "rprivate", mode, "rnosuid", "rnodev", exec];
+        options.extend(socket.then_some("socket"));
         let mount = MountBuilder::default()
             .destination(target)
             .typ("bind")
             .source(source)
-            .options(options)
+            .options(options.into_iter().map(String::from).collect::<Vec<_>>())
             .build()
             .map_err(oci("mount"))?;
         self.mounts.push(mount);
-        self.origins.insert(target.to_owned(), clause);
+        self.origins.insert(target.clone(), clause);
         Ok(())
     }
 
