@@ -258,7 +258,7 @@ impl Supervisor {
             Fate::Failed(cause) => outcome.failure = Some(failure(cause)),
             Fate::Graded { phase, score, counts } => {
                 let path = self.directory.phase(*phase, names::VALIDATE).join("verdict.json");
-                let verdict = Verdict::from_json(&read_file(&path)?).map_err(|error| {
+                let verdict = Verdict::parse(&read_file(&path)?).map_err(|error| {
                     RunError::Manifest { path: path.clone(), why: error.to_string() }
                 })?;
                 let items = items(&verdict);

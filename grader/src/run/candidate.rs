@@ -173,7 +173,7 @@ impl Supervisor {
     pub(crate) async fn seal_choice(&self) -> Result<(), RunError> {
         let replay = self.task.lifecycle == Lifecycle::Replay;
         let Some(name) = self.state().chosen.clone() else {
-            let candidate = if replay {
+            let candidate: Digest = if replay {
                 self.keep_changeset(&self.no_changes(), SealedFor::Baseline)?
             } else {
                 let (files, bytes) = (self.frozen.manifest().files().count() as u64, self.frozen.manifest().bytes());

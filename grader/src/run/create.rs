@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,7 +153,7 @@ impl Supervisor {
             validations_at_once,
             watcher,
             journal: RefCell::new(journal),
-            state: RefCell::new(state),
+            state: RefCell::new(Rc::new(state)),
             running_tickets: RefCell::default(),
             scratch: Cell::new(0),
         }
@@ -353,8 +354,7 @@ fn manifest(
         overrides.push(format!("research has {explore_ms} ms instead of {} ms", task.budget.explore.0));
     }
     for clause in &options.best_effort {
-        let clause = serde_json::to_value(clause).ok().and_then(|value| value.as_str().map(str::to_owned));
-        overrides.push(format!("policies may lower `{}`", clause.unwrap_or_default()));
+        overrides.push(format!("policies may lower `{}`", clause.word()));
     }
     let policies = task.phases.iter().map(|(name, phase)| Ok((*name, policy_digest(&phase.policy)?)));
     let now = Moment::now().map_err(call("reading the clock"))?;

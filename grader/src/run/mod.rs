@@ -23,7 +23,7 @@ mod directory;
 mod error;
 mod finish;
 mod grader;
-mod drain;
+pub mod drain;
 pub mod lease;
 pub mod logs;
 mod manifest;
@@ -37,7 +37,7 @@ pub mod state;
 mod validation;
 pub mod verdict;
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -88,7 +88,8 @@ pub struct Supervisor {
     validations_at_once: usize,
     watcher: Box<dyn Fn(&Record)>,
     journal: RefCell<Journal>,
-    state: RefCell<State>,
+    /// Whoever looks at it keeps what it was then.
+    state: RefCell<Rc<State>>,
     /// Validations at work.
     running_tickets: RefCell<BTreeSet<u64>>,
     /// Numbers the places where scorers work.
@@ -112,6 +113,9 @@ impl Supervisor {
     pub async fn drive(self: &Rc<Self>) -> Result<Ending, RunError> {
         loop {
             let next = self.state().next(self.task.lifecycle, self.manifest.agent.is_some());
+            if matches!(next, Next::Seal | Next::Capture | Next::Close(_)) {
+                self.close_validations()?;
+            }
             match next {
                 Next::Research => self.research().await?,
                 Next::Capture => self.capture().await?,
@@ -145,14 +149,14 @@ impl Supervisor {
     }
 
     /// The state after all events so far.
-    pub(crate) fn state(&self) -> Ref<'_, State> {
-        self.state.borrow()
+    pub(crate) fn state(&self) -> Rc<State> {
+        Rc::clone(&self.state.borrow())
     }
 
     /// Journals an event. It is on the disk when this returns.
     pub(crate) fn append(&self, event: Event) -> Result<(), RunError> {
         let record = self.journal.borrow_mut().append(event)?;
-        self.state.borrow_mut().apply(&record);
+        Rc::make_mut(&mut self.state.borrow_mut()).apply(&record);
         (self.watcher)(&record);
         Ok(())
     }

@@ -67,7 +67,7 @@ impl Supervisor {
 
     /// Checks that everything of the host that a phase mounts is what it was when the run was made.
     pub(crate) async fn check_parts(&self, phase: &Phase) -> Result<(), RunError> {
-        let mut parts = Vec::new();
+        let mut parts: Vec<(String, PathBuf, Digest)> = Vec::new();
         for source in phase.mounts.iter().filter_map(|mount| self.host_source(&mount.source)) {
             let (name, path, expected) = match source {
                 HostSource::Part(name, path) => match self.manifest.digests.parts.get(&name).copied() {

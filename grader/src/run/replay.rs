@@ -128,7 +128,9 @@ impl Supervisor {
             return Ok(None);
         }
         let mut set = GlobSetBuilder::new();
-        globs.into_iter().for_each(|glob| drop(set.add(glob)));
+        for glob in globs {
+            set.add(glob);
+        }
         let set: GlobSet = set.build().map_err(|error| RunError::Options(error.to_string()))?;
         if whole.manifest().files().all(|(path, _)| set.is_match(path.as_str())) {
             return Ok(Some(Arc::clone(whole)));

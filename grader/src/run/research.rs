@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use airlock_policy::Mount;
 use airlock_runtime::report::Reason;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -58,8 +59,7 @@ impl Supervisor {
             return self.append(Event::Interrupted { cause: cause.into() });
         }
         if self.state().tries(names::EXPLORE) >= TRIES {
-            let cause = "the research sandbox could not be set up; see the end reports of its phases";
-            return self.append(Event::Interrupted { cause: cause.into() });
+            return self.give_up(names::EXPLORE);
         }
         let left = self.research_left();
         if left.is_zero() {
@@ -147,7 +147,7 @@ impl Supervisor {
         let mut mounts = vec![
             read_only(&self.directory.join("harness"), HARNESS, true),
             read_only(&self.directory.join("feedback"), FEEDBACK, false),
-            read_only(grader.socket(), crate::protocol::SOCKET, false),
+            Mount { socket: true, ..read_only(grader.socket(), crate::protocol::SOCKET, false) },
         ];
         if let Some(files) = &agent.files {
             let (path, expected) = (files.path.clone(), files.digest);
