@@ -50,6 +50,7 @@ impl Supervisor {
                         Ok(None) => break "it has ended".to_owned(),
                         Err(error) => break error.to_string(),
                     },
+                    () = room.over.notified() => return running.end(&self).await,
                     Some(answered) = answers.join_next() => match answered {
                         Ok(result) => result?,
                         Err(error) => return Err(call("answering")(std::io::Error::other(error))),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use airlock_policy::Mount;
 use airlock_runtime::report::Reason;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::clock::Deadline;
 use super::directory::{at, fresh_directory, make_directory};
@@ -47,6 +47,8 @@ pub(crate) struct Room {
     pub(crate) queue: Notify,
     /// Candidates that are being sealed.
     pub(crate) sealing: Cell<usize>,
+    /// Told when research has ended.
+    pub(crate) over: Notify,
 }
 
 impl Supervisor {
@@ -78,6 +80,7 @@ impl Supervisor {
             chosen: Notify::new(),
             queue: Notify::new(),
             sealing: Cell::new(0),
+            over: Notify::new(),
         });
         room.sealed.borrow_mut().extend(self.state().tickets.values().map(|ticket| ticket.candidate));
         let mut tasks = JoinSet::new();
@@ -86,9 +89,9 @@ impl Supervisor {
             tasks.spawn_local(supervisor.validate_all(room));
         }
         let (supervisor, shared) = (Rc::clone(self), Rc::clone(&room));
-        tasks.spawn_local(supervisor.attend(grader, acts, shared));
-        let ended = self.watch(explore, &room, &mut tasks).await;
-        // With them the grader process, its socket, and the scorers of open validations.
+        let attended = tokio::task::spawn_local(supervisor.attend(grader, acts, shared));
+        let ended = self.watch(explore, &room, &mut tasks, attended).await;
+        // With them the scorers of open validations.
         tasks.shutdown().await;
         ended?;
         self.end_leftovers().await
@@ -99,7 +102,8 @@ impl Supervisor {
         self: &Rc<Self>,
         explore: Box<RunningPhase>,
         room: &Room,
-        tasks: &mut JoinSet<Result<(), RunError>>,
+        validating: &mut JoinSet<Result<(), RunError>>,
+        mut attended: JoinHandle<Result<(), RunError>>,
     ) -> Result<(), RunError> {
         let reason = loop {
             let late = async {
@@ -116,17 +120,17 @@ impl Supervisor {
                     explore.kill()?;
                     break None;
                 }
-                Some(task) = tasks.join_next() => match task {
-                    Ok(result) => result?,
-                    Err(error) => return Err(call("working in the background")(io::Error::other(error))),
-                },
+                Some(task) = validating.join_next() => joined(task)?,
+                task = &mut attended => joined(task)?,
                 () = late => if self.research_left().is_zero() {
                     self.end_gently(&explore).await?;
                     break Some(Reason::WallTimeout);
                 },
             }
         };
-        self.end(explore, reason).await.map(drop)
+        self.end(explore, reason).await?;
+        room.over.notify_one();
+        joined(attended.await)
     }
 
     /// TERM, the task's grace, KILL.
@@ -221,6 +225,11 @@ impl Supervisor {
         let state = self.state();
         state.next(self.task.lifecycle, self.manifest.agent.is_some()) == Next::Research
     }
+}
+
+/// What a task of the background came to.
+fn joined(task: Result<Result<(), RunError>, JoinError>) -> Result<(), RunError> {
+    task.map_err(|error| call("working in the background")(io::Error::other(error)))?
 }
 
 /// Writes a sealed tree into an empty directory.
