@@ -41,7 +41,9 @@ impl Grader {
         let number = supervisor.state().next_phase();
         let spec = Arc::clone(&self.spec);
         match supervisor.start_spec(number, names::GRADER, spec, pass, None).await? {
-            Start::Running(phase) => Ok(RunningGrader { phase, acts: Acts::new(ours, LinkLimits::default())? }),
+            Start::Running(phase) => {
+                Ok(RunningGrader { phase, acts: Acts::new(ours, LinkLimits::default())? })
+            }
             Start::Failed(ended) => Err(RunError::GraderSetup(ended.error.unwrap_or_default())),
         }
     }

@@ -20,10 +20,10 @@ mod candidate;
 pub mod clock;
 mod create;
 mod directory;
+pub mod drain;
 mod error;
 mod finish;
 mod grader;
-pub mod drain;
 pub mod lease;
 pub mod logs;
 mod manifest;
@@ -48,9 +48,7 @@ use airlock_runtime::launcher::Launcher;
 pub use create::{CreateOptions, Programs, no_watcher};
 pub use directory::{DirectoryError, RunDirectory, phase_name};
 pub use error::RunError;
-pub use manifest::{
-    Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts,
-};
+pub use manifest::{Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
 use state::{Next, State};
 
 use crate::journal::{Event, Journal, Outcome, Record};

@@ -10,11 +10,11 @@ use std::time::Duration;
 use airlock_runtime::report::Reason;
 
 use super::directory::{at, fresh_directory, make_directory, remove_directory, write_file};
+use super::drain::read_capped;
 use super::error::{RunError, call, tree};
 use super::phase::{Ended, PhaseRequest, Sources, Start, read_only};
 use super::relay::{Relay, RelayLimits};
 use super::state::{TRIES, names};
-use super::drain::read_capped;
 use super::verdict::{VERDICT_CAP, Verdict};
 use super::{Supervisor, blocking};
 use crate::Digest;
@@ -92,7 +92,8 @@ impl Supervisor {
         let mut relay = None;
         let mut candidate_end = None;
         if beside.is_some() {
-            let (scorer, other, both) = Relay::start(RelayLimits::default()).map_err(call("joining scorer and candidate"))?;
+            let (scorer, other, both) =
+                Relay::start(RelayLimits::default()).map_err(call("joining scorer and candidate"))?;
             pass.push((scorer, CANDIDATE));
             candidate_end = Some(other);
             relay = Some(tokio::task::spawn_local(both.run()));
@@ -101,7 +102,8 @@ impl Supervisor {
         if let Some(items) = items {
             let list = work.join("items");
             write_file(&list, (items.join("\n") + "\n").as_bytes())?;
-            fs::set_permissions(&list, PermissionsExt::from_mode(0o644)).map_err(at("setting the mode of", &list))?;
+            fs::set_permissions(&list, PermissionsExt::from_mode(0o644))
+                .map_err(at("setting the mode of", &list))?;
             mounts.push(read_only(&list, ITEMS, false));
         }
         let scorer = self.start(PhaseRequest {
@@ -143,7 +145,8 @@ impl Supervisor {
         }
         let verdict = match reader {
             Some(reader) => {
-                let bytes = reader.await.map_err(|error| call("reading a verdict")(std::io::Error::other(error)))?;
+                let bytes =
+                    reader.await.map_err(|error| call("reading a verdict")(std::io::Error::other(error)))?;
                 let bytes = bytes.map_err(|error| error.to_string());
                 bytes.and_then(|bytes| Verdict::decode(&bytes, metric).map_err(|error| words(&error)))
             }
@@ -286,5 +289,6 @@ fn words(error: &dyn std::error::Error) -> String {
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), RunError> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| call("making a pipe")(error.into()))
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|error| call("making a pipe")(error.into()))
 }
