@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -98,9 +97,9 @@ impl LogPump {
     pub fn start(path: &Path, cap: u64) -> Result<(OwnedFd, LogPump), LogError> {
         let file = OpenOptions::new()
             .write(true)
+            // O_EXCL, which follows no link either (open(2)).
             .create_new(true)
             .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(path)
             .map_err(|source| LogError::Io { step: "creating the file", path: path.to_owned(), source })?;
         LogPump::start_on(file, path, cap)

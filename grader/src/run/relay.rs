@@ -370,22 +370,38 @@ mod tests {
         assert_eq!(end(relay).await.from_candidate, flow(written as u64, FlowEnd::Closed));
     }
 
-    #[tokio::test]
-    async fn who_is_gone_is_told_to_the_other_side() {
-        let (scorer, candidate, relay) = start(100, u64::MAX);
-        drop(candidate);
-        let error = blocking(move || {
-            let mut scorer = scorer;
+    /// Writes until it cannot.
+    async fn write_in_vain(mut socket: UnixStream) -> io::Error {
+        blocking(move || {
             loop {
-                if let Err(error) = scorer.write_all(b"anyone?\n") {
+                if let Err(error) = socket.write_all(b"anyone?\n") {
                     return error;
                 }
             }
         })
-        .await;
+        .await
+    }
+
+    #[tokio::test]
+    async fn who_is_gone_is_told_to_the_other_side() {
+        let (scorer, candidate, relay) = start(100, u64::MAX);
+        drop(candidate);
+        assert_eq!(write_in_vain(scorer).await.kind(), io::ErrorKind::BrokenPipe);
+        let end = end(relay).await;
+        assert_eq!((end.first, end.from_candidate), (Side::Candidate, flow(0, FlowEnd::Closed)));
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_can_still_speak() {
+        let (scorer, mut candidate, relay) = start(100, u64::MAX);
+        candidate.shutdown(std::net::Shutdown::Read).unwrap();
+        let error = write_in_vain(scorer.try_clone().unwrap()).await;
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        candidate.write_all(b"last\n").unwrap();
+        drop(candidate);
+        assert_eq!(rest(scorer).await, b"last\n");
         let end = end(relay).await;
         assert_eq!((end.first, end.from_scorer.end), (Side::Candidate, FlowEnd::NotTaken));
-        assert_eq!(end.from_candidate, flow(0, FlowEnd::Closed));
+        assert_eq!(end.from_candidate, flow(5, FlowEnd::Closed));
     }
 }
