@@ -1,7 +1,7 @@
 //! A run's supervisor.
 
 pub mod clock;
-pub mod drain;
+mod drain;
 pub mod lease;
 pub mod logs;
 pub mod relay;

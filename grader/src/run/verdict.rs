@@ -18,7 +18,7 @@ use serde::de::{Deserializer, Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::drain::ReadError;
+pub use super::drain::{ReadError, read_capped};
 use crate::journal::{CanonicalError, canonical};
 use crate::score::{Attempt, Decimal, ItemResult, Metric, Status, Tally, TallyError};
 use crate::task::{REWARD_ITEM, Reward};
@@ -33,7 +33,7 @@ const LONGEST_NAME: usize = 1024;
 const LONGEST_REASON: usize = 200;
 
 /// What a scorer found out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The items in the scorer's order; those it left out are missing.
     pub items: Vec<ItemResult>,
@@ -109,11 +109,18 @@ impl From<ReadError> for VerdictError {
 }
 
 impl Verdict {
-    /// Decodes the one document and counts it by the metric.
+    /// Decodes the one document, as [`Verdict::from_json`], and counts it by the metric.
+    pub fn decode(bytes: &[u8], metric: &Metric) -> Result<(Verdict, Tally), VerdictError> {
+        let verdict = Verdict::from_json(bytes)?;
+        let tally = verdict.tally(metric)?;
+        Ok((verdict, tally))
+    }
+
+    /// Decodes the one document.
     ///
     /// Refused: duplicate, unknown and missing fields, numbers that are not finite, anything after the document but
     /// white space, an array where an object is meant. So nothing is nested deeper than a verdict is.
-    pub fn decode(bytes: &[u8], metric: &Metric) -> Result<(Verdict, Tally), VerdictError> {
+    pub fn from_json(bytes: &[u8]) -> Result<Verdict, VerdictError> {
         if bytes.len() > VERDICT_CAP {
             return Err(VerdictError::TooLong);
         }
@@ -127,9 +134,7 @@ impl Verdict {
         deserializer
             .end()
             .map_err(|error| VerdictError::Second { line: error.line(), column: error.column() })?;
-        let verdict = document.verdict()?;
-        let tally = verdict.tally(metric)?;
-        Ok((verdict, tally))
+        document.verdict()
     }
 
     /// A Harbor task's verdict: the one item [`REWARD_ITEM`], whose attempt took this long.
@@ -146,7 +151,7 @@ impl Verdict {
         metric.tally(&self.items).map_err(VerdictError::Tally)
     }
 
-    /// The canonical JSON, which [`Verdict::decode`] reads as the same verdict.
+    /// The canonical JSON, which [`Verdict::from_json`] reads as the same verdict.
     pub fn to_json(&self) -> Result<Vec<u8>, CanonicalError> {
         canonical(self)
     }
