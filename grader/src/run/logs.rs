@@ -318,7 +318,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (write, pump) = LogPump::start(&place.path().join("log"), LOG_CAP).unwrap();
         let mut child = shell("echo begun; exec sleep 60", write);
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        while pump.shared.lock().written == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let end = pump.finish(Duration::from_millis(50)).await;
         child.kill().unwrap();
         child.wait().unwrap();

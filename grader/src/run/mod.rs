@@ -1,7 +1,7 @@
 //! A run's supervisor.
 
 pub mod clock;
-mod drain;
+pub mod drain;
 pub mod lease;
 pub mod logs;
 pub mod relay;
