@@ -10,6 +10,7 @@ pub mod codec;
 pub mod link;
 pub mod messages;
 pub mod names;
+pub mod process;
 pub mod refusal;
 pub mod server;
 pub(crate) mod wire;

@@ -18,7 +18,7 @@ use serde::de::{Deserializer, Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use super::drain::{ReadError, read_capped};
+use super::drain::ReadError;
 use crate::journal::{CanonicalError, canonical};
 use crate::score::{Attempt, Decimal, ItemResult, Metric, Status, Tally, TallyError};
 use crate::task::{REWARD_ITEM, Reward};
@@ -109,9 +109,9 @@ impl From<ReadError> for VerdictError {
 }
 
 impl Verdict {
-    /// Decodes the one document, as [`Verdict::from_json`], and counts it by the metric.
+    /// Decodes the one document and counts it by the metric.
     pub fn decode(bytes: &[u8], metric: &Metric) -> Result<(Verdict, Tally), VerdictError> {
-        let verdict = Verdict::from_json(bytes)?;
+        let verdict = Verdict::parse(bytes)?;
         let tally = verdict.tally(metric)?;
         Ok((verdict, tally))
     }
@@ -120,7 +120,7 @@ impl Verdict {
     ///
     /// Refused: duplicate, unknown and missing fields, numbers that are not finite, anything after the document but
     /// white space, an array where an object is meant. So nothing is nested deeper than a verdict is.
-    pub fn from_json(bytes: &[u8]) -> Result<Verdict, VerdictError> {
+    pub fn parse(bytes: &[u8]) -> Result<Verdict, VerdictError> {
         if bytes.len() > VERDICT_CAP {
             return Err(VerdictError::TooLong);
         }
@@ -151,7 +151,7 @@ impl Verdict {
         metric.tally(&self.items).map_err(VerdictError::Tally)
     }
 
-    /// The canonical JSON, which [`Verdict::from_json`] reads as the same verdict.
+    /// The canonical JSON, which [`Verdict::decode`] reads as the same verdict.
     pub fn to_json(&self) -> Result<Vec<u8>, CanonicalError> {
         canonical(self)
     }
