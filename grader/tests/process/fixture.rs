@@ -1,10 +1,11 @@
 //! A place for files, the sandboxes of the tests, and what /proc tells of processes.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,12 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use airlock_grader::protocol::SOCKET;
-use airlock_grader::protocol::bind::{Access, bind_socket};
-use airlock_grader::protocol::process::{LINK, LISTENER, grader_spec};
-use airlock_policy::{
-    BestEffort, HostTree, Mount, MountMode, Overrides, Policy, PolicyError, ResolveInput, resolve,
-};
-use airlock_runtime::Spec;
+use airlock_grader::protocol::bind::Access;
+use airlock_grader::protocol::process::{Grader, ProcessError, Settings};
+use airlock_policy::{BestEffort, HostTree, Mount, MountMode, Overrides, Policy, ResolveInput, resolve};
 use airlock_runtime::host::is_root;
 use airlock_runtime::launcher::{Launcher, LauncherError, Request, Running};
 use airlock_runtime::report::EndReport;
@@ -38,33 +36,6 @@ pub(crate) struct Fixture {
     /// Holds copies of the programs, which any user can reach.
     directory: PathBuf,
     parent: PathBuf,
-}
-
-/// The socket of a run, and what serves it.
-pub(crate) struct Grader {
-    listener: UnixListener,
-    spec: Spec,
-    cgroup_parent: Option<PathBuf>,
-}
-
-impl Grader {
-    /// Starts a process: its sandbox, and the supervisor's end of the link.
-    pub(crate) fn start(
-        &self,
-        launcher: &Launcher,
-        log: OwnedFd,
-    ) -> Result<(Running, UnixStream), LauncherError> {
-        let null = || File::options().read(true).write(true).open("/dev/null").unwrap().into();
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let listener = self.listener.try_clone().unwrap();
-        let request = Request {
-            stdio: Some([null(), null(), log]),
-            pass: vec![(listener.into(), LISTENER), (theirs.into(), LINK)],
-            cgroup_parent: self.cgroup_parent.clone(),
-            report: None,
-        };
-        Ok((launcher.launch(&self.spec, request)?, ours))
-    }
 }
 
 /// How a sandbox ended.
@@ -140,18 +111,31 @@ impl Fixture {
         self.root.then(|| self.parent.clone())
     }
 
-    fn best_effort(&self) -> &'static [BestEffort] {
-        if self.root { &[] } else { &[BestEffort::Limits, BestEffort::Devices] }
+    fn best_effort(&self) -> BTreeSet<BestEffort> {
+        if self.root { BTreeSet::new() } else { [BestEffort::Limits, BestEffort::Devices].into() }
     }
 
     /// Binds the socket.
-    pub(crate) fn grader(&self, program: &Path) -> Result<Grader, PolicyError> {
+    pub(crate) fn grader(&self, program: &Path) -> Result<Grader, ProcessError> {
         let directory = File::open(self.own()).unwrap();
         let _ = fs::remove_file(self.socket());
         let access = if self.root { Access::AnyoneInside } else { Access::Own };
-        let listener = bind_socket(directory, Path::new("grader.sock"), access).unwrap();
-        let spec = grader_spec(program, self.best_effort())?;
-        Ok(Grader { listener, spec, cgroup_parent: self.cgroup_parent() })
+        let settings = Settings { program: program.to_owned(), best_effort: self.best_effort() };
+        Grader::new(settings, directory, Path::new("grader.sock"), access)
+    }
+
+    /// Starts a process: its sandbox, and the supervisor's end of the link.
+    pub(crate) fn start(
+        &self,
+        launcher: &Launcher,
+        grader: &Grader,
+        log: OwnedFd,
+    ) -> Result<(Running, UnixStream), LauncherError> {
+        let null = || File::options().read(true).write(true).open("/dev/null").unwrap().into();
+        let (pass, link) = grader.hand_over().unwrap();
+        let stdio = Some([null(), null(), log]);
+        let request = Request { stdio, pass, cgroup_parent: self.cgroup_parent(), report: None };
+        Ok((launcher.launch(grader.spec(), request)?, link))
     }
 
     /// Runs a command in a research sandbox, with the socket or without: its status, and what it printed.
@@ -168,12 +152,12 @@ impl Fixture {
 
     fn run(&self, launcher: &Launcher, args: Vec<String>, socket: bool) -> (i32, String) {
         let mut policy = Policy::load("research", &Overrides::default(), Path::new("/")).unwrap();
-        policy.best_effort = self.best_effort().iter().copied().collect();
+        policy.best_effort = self.best_effort();
         let mount = |source, target: &str, exec, socket| {
             let (target, mode, optional) = (target.into(), MountMode::Ro, false);
             Mount { source, target, mode, exec, optional, socket }
         };
-        policy.mount.push(mount(self.directory.join("harness"), "/harness", true, false));
+        policy.mount.push(mount(self.directory.join("harness"), "/opt/harness", true, false));
         policy.mount.extend(socket.then(|| mount(self.socket(), SOCKET, false, true)));
         let host = HostTree::read().with_sources(&policy);
         let spec = resolve(&policy, &ResolveInput { args, host, ..ResolveInput::default() }).unwrap();

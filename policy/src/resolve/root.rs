@@ -8,7 +8,7 @@ use oci_spec::runtime::{Mount, MountBuilder, Root, RootBuilder};
 
 use super::oci;
 use crate::diagnostic::{Diagnostic, Fault, PolicyError};
-use crate::host::{ETC, HostEntry, HostTree, TOP};
+use crate::host::{ETC, HostEntry, HostTree, OPT, TOP};
 use crate::merged::{self, Policy, Writable};
 use crate::schema::{MountMode, RootKind};
 use crate::units::Size;
@@ -95,9 +95,18 @@ impl Build {
             .keys()
             .map(String::as_str)
             .filter(|path| path.starts_with("/etc/") && !ETC.contains(path));
-        for name in TOP.into_iter().chain(ETC).chain(javas) {
+        // Taken apart, `/opt` has room for what the policy mounts there.
+        let opt = host.opt.as_ref().filter(|_| host.system.get(OPT) == Some(&HostEntry::Dir));
+        if opt.is_some() {
+            self.dir(Path::new(OPT), 0o755);
+        }
+        let whole = host.system.iter().filter(|(name, _)| opt.is_none() || *name != OPT);
+        let entries: BTreeMap<&str, &HostEntry> =
+            whole.chain(opt.into_iter().flatten()).map(|(name, entry)| (name.as_str(), entry)).collect();
+        let in_opt = opt.into_iter().flatten().map(|(name, _)| name.as_str());
+        for name in TOP.into_iter().chain(ETC).chain(javas).chain(in_opt) {
             let path = Path::new(name);
-            match host.system.get(name) {
+            match entries.get(name) {
                 None => {}
                 Some(HostEntry::Dir) => {
                     self.dir(path, 0o755);
