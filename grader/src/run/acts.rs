@@ -15,8 +15,8 @@ use crate::changeset::between;
 use crate::journal::{Event, SealedFor};
 use crate::protocol::link::{Act, Answer, Ask, Done};
 use crate::protocol::messages::{
-    self, Counts, Failure, Feedback, Finite, Item, Method, OpenTicket, Outcome, Phase, Queued, RunFacts,
-    Status, Subset, TicketState, page,
+    self, Counts, Failure, Feedback, Finite, Item, Method, OpenTicket, Outcome, Phase, Queued, RunFacts, Status,
+    Subset, TicketState, page,
 };
 use crate::protocol::names::{CandidateName, Label, Ticket};
 use crate::protocol::refusal::{ErrorCode, Refusal};
@@ -50,6 +50,7 @@ impl Supervisor {
                         Ok(None) => break "it has ended".to_owned(),
                         Err(error) => break error.to_string(),
                     },
+                    () = room.over.notified() => return running.end(&self).await,
                     Some(answered) = answers.join_next() => match answered {
                         Ok(result) => result?,
                         Err(error) => return Err(call("answering")(std::io::Error::other(error))),
@@ -81,8 +82,7 @@ impl Supervisor {
     }
 
     async fn perform(&self, act: &Act, room: &Room) -> Result<Answer, RunError> {
-        let research =
-            || if self.in_research() { Ok(()) } else { Err(Refusal::from(ErrorCode::AlreadyEnded)) };
+        let research = || if self.in_research() { Ok(()) } else { Err(Refusal::from(ErrorCode::AlreadyEnded)) };
         match act {
             Act::Facts => Ok(self.facts().map(Done::Facts)),
             Act::Status => Ok(Ok(Done::Status(self.status()))),
@@ -91,12 +91,10 @@ impl Supervisor {
                 Ok(()) => self.seal_for_validation(candidate, room).await,
                 Err(refusal) => Ok(Err(refusal)),
             },
-            Act::QueueValidation { candidate, items } => {
-                match research().and_then(|()| self.can_validate()) {
-                    Ok(()) => self.queue(*candidate, items.as_ref(), room),
-                    Err(refusal) => Ok(Err(refusal)),
-                }
-            }
+            Act::QueueValidation { candidate, items } => match research().and_then(|()| self.can_validate()) {
+                Ok(()) => self.queue(*candidate, items.as_ref(), room),
+                Err(refusal) => Ok(Err(refusal)),
+            },
             Act::CancelValidation { ticket } => self.cancel(*ticket, room),
             Act::Submit { candidate } => match research() {
                 Ok(()) => {
@@ -261,8 +259,9 @@ impl Supervisor {
             Fate::Failed(cause) => outcome.failure = Some(failure(cause)),
             Fate::Graded { phase, score, counts } => {
                 let path = self.directory.phase(*phase, names::VALIDATE).join("verdict.json");
-                let verdict = Verdict::from_json(&read_file(&path)?)
-                    .map_err(|error| RunError::Manifest { path: path.clone(), why: error.to_string() })?;
+                let verdict = Verdict::parse(&read_file(&path)?).map_err(|error| {
+                    RunError::Manifest { path: path.clone(), why: error.to_string() }
+                })?;
                 let items = items(&verdict);
                 let (items, next) = page(&items, from);
                 let value = score.map(crate::score::Score::value).unwrap_or_default();
@@ -329,9 +328,9 @@ fn is_full(error: &RunError) -> bool {
     match error {
         RunError::Journal(JournalError::DiskFull(_)) => true,
         RunError::Directory(error) => error.source.kind() == std::io::ErrorKind::StorageFull,
-        RunError::Seal {
-            source: SealError::Store { source, .. } | SealError::Entry { source, .. }, ..
-        } => errno(*source),
+        RunError::Seal { source: SealError::Store { source, .. } | SealError::Entry { source, .. }, .. } => {
+            errno(*source)
+        }
         _ => false,
     }
 }

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::directory::{at, read_file, write_file};
 use super::error::{RunError, call, tree};
-use super::manifest::{Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+use super::manifest::{
+    Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts,
+};
 use super::parts::part_digest;
 use super::phase::{end_report, policy_digest};
 use super::state::State;
@@ -117,8 +120,7 @@ impl Supervisor {
         }
         let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
         let frozen = store.get(manifest.digests.frozen).map_err(tree("looking for the frozen source"))?;
-        let frozen =
-            frozen.ok_or_else(|| RunError::Options("the store has lost the frozen source".into()))?;
+        let frozen = frozen.ok_or_else(|| RunError::Options("the store has lost the frozen source".into()))?;
         let (store, frozen) = (Arc::new(store), Arc::new(frozen));
         let supervisor =
             Supervisor::new(directory, manifest, task, store, frozen, opened.journal, state, means);
@@ -151,7 +153,7 @@ impl Supervisor {
             validations_at_once,
             watcher,
             journal: RefCell::new(journal),
-            state: RefCell::new(state),
+            state: RefCell::new(Rc::new(state)),
             running_tickets: RefCell::default(),
             scratch: Cell::new(0),
         }
@@ -176,9 +178,7 @@ impl Supervisor {
             Some(decision) if decision == Decision::Close || self.state().interrupted.is_some() => {
                 self.append(Event::Decided { decision })
             }
-            Some(_) => {
-                Err(RunError::Options("the run is not interrupted; resume it without a decision".into()))
-            }
+            Some(_) => Err(RunError::Options("the run is not interrupted; resume it without a decision".into())),
             None => Ok(()),
         }
     }
@@ -277,23 +277,22 @@ fn lower(task: &mut Task, best_effort: &BTreeSet<BestEffort>) {
     }
 }
 
-fn supplied(task: &Task, assets: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, Supplied>, RunError> {
+fn supplied(
+    task: &Task,
+    assets: &BTreeMap<String, PathBuf>,
+) -> Result<BTreeMap<String, Supplied>, RunError> {
     if let Some(name) = task.supplied().find(|name| !assets.contains_key(*name)) {
         return Err(RunError::Options(format!(
             "the task leaves the asset `{name}` to the operator; name it with --asset {name}=PATH"
         )));
     }
     if let Some(name) = assets.keys().find(|name| !task.supplied().any(|known| known == name.as_str())) {
-        return Err(RunError::Options(format!(
-            "--asset {name}: the task supplies its own assets by that name, or none"
-        )));
+        return Err(RunError::Options(format!("--asset {name}: the task supplies its own assets by that name, or none")));
     }
     let supply = |(name, path): (&String, &PathBuf)| {
         let path = fs::canonicalize(path).map_err(at("finding", path))?;
         let digest = part_digest(&path)?;
-        if let Some(expected) =
-            task.assets.get(name).and_then(|asset| asset.digest).filter(|known| *known != digest)
-        {
+        if let Some(expected) = task.assets.get(name).and_then(|asset| asset.digest).filter(|known| *known != digest) {
             return Err(RunError::PartChanged { part: format!("asset {name}"), expected, found: digest });
         }
         Ok((name.clone(), Supplied { path, digest }))
@@ -355,8 +354,7 @@ fn manifest(
         overrides.push(format!("research has {explore_ms} ms instead of {} ms", task.budget.explore.0));
     }
     for clause in &options.best_effort {
-        let clause = serde_json::to_value(clause).ok().and_then(|value| value.as_str().map(str::to_owned));
-        overrides.push(format!("policies may lower `{}`", clause.unwrap_or_default()));
+        overrides.push(format!("policies may lower `{}`", clause.word()));
     }
     let policies = task.phases.iter().map(|(name, phase)| Ok((*name, policy_digest(&phase.policy)?)));
     let now = Moment::now().map_err(call("reading the clock"))?;

@@ -8,6 +8,7 @@ use airlock_runtime::launcher::LauncherError;
 use airlock_runtime::state::StateError;
 
 use super::directory::DirectoryError;
+use super::logs::LogError;
 use crate::Digest;
 use crate::changeset::ChangesetError;
 use crate::journal::{CanonicalError, JournalError};
@@ -24,6 +25,9 @@ pub enum RunError {
     /// A file of the run.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// The log of a phase.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),

@@ -1,17 +1,13 @@
 //! The result of a run, its receipt and its page.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-use airlock_runtime::report::EndReport;
+use std::path::Path;
 
 use super::directory::{at, read_file, remove_directory, write_file};
 use super::error::RunError;
 use super::parts::part_digest;
 use super::phase::end_report;
-use super::state::names;
-use super::{RunDirectory, Supervisor, phase_name};
+use super::{RunDirectory, Supervisor};
 use crate::Digest;
 use crate::journal::{Decision, Event, Outcome, Record, canonical};
 use crate::receipt::{PhaseEvidence, Predicate, Statement, Subject, Summary, sign};
@@ -47,7 +43,6 @@ impl Supervisor {
         let genesis = self.manifest.genesis(&read_file(&self.directory.join("run.json"))?);
         let records = crate::journal::verify(self.directory.path(), &genesis, Some(&head))?;
         let predicate = predicate(&self.directory, &self.manifest, &records, head)?;
-        self.write_page(&records, &predicate)?;
         let subjects = subjects(&self.directory)?;
         let receipt = sign(&Statement::new(subjects, predicate), &self.key)?;
         write_file(&self.directory.join(RECEIPT), &receipt)?;
@@ -65,8 +60,7 @@ pub(crate) fn result(
     let (candidate, score) = match lifecycle {
         _ if refused => (None, None),
         Lifecycle::Direct => {
-            let score =
-                state.submitted.and_then(|candidate| state.verdict(candidate)).and_then(|(score, _)| score);
+            let score = state.submitted.and_then(|candidate| state.verdict(candidate)).and_then(|(score, _)| score);
             (state.submitted.filter(|_| score.is_some()), score)
         }
         Lifecycle::Replay => {
@@ -173,3 +167,4 @@ fn list(root: &Path, directory: &Path, found: &mut Vec<String>) -> Result<(), Ru
     }
     Ok(())
 }
+

@@ -20,10 +20,10 @@ mod candidate;
 pub mod clock;
 mod create;
 mod directory;
-mod drain;
 mod error;
 mod finish;
 mod grader;
+pub mod drain;
 pub mod lease;
 pub mod logs;
 mod manifest;
@@ -37,7 +37,7 @@ pub mod state;
 mod validation;
 pub mod verdict;
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -48,7 +48,9 @@ use airlock_runtime::launcher::Launcher;
 pub use create::{CreateOptions, Programs, no_watcher};
 pub use directory::{DirectoryError, RunDirectory, phase_name};
 pub use error::RunError;
-pub use manifest::{Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+pub use manifest::{
+    Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts,
+};
 use state::{Next, State};
 
 use crate::journal::{Event, Journal, Outcome, Record};
@@ -86,7 +88,8 @@ pub struct Supervisor {
     validations_at_once: usize,
     watcher: Box<dyn Fn(&Record)>,
     journal: RefCell<Journal>,
-    state: RefCell<State>,
+    /// Whoever looks at it keeps what it was then.
+    state: RefCell<Rc<State>>,
     /// Validations at work.
     running_tickets: RefCell<BTreeSet<u64>>,
     /// Numbers the places where scorers work.
@@ -110,6 +113,9 @@ impl Supervisor {
     pub async fn drive(self: &Rc<Self>) -> Result<Ending, RunError> {
         loop {
             let next = self.state().next(self.task.lifecycle, self.manifest.agent.is_some());
+            if matches!(next, Next::Seal | Next::Capture | Next::Close(_)) {
+                self.close_validations()?;
+            }
             match next {
                 Next::Research => self.research().await?,
                 Next::Capture => self.capture().await?,
@@ -143,14 +149,14 @@ impl Supervisor {
     }
 
     /// The state after all events so far.
-    pub(crate) fn state(&self) -> Ref<'_, State> {
-        self.state.borrow()
+    pub(crate) fn state(&self) -> Rc<State> {
+        Rc::clone(&self.state.borrow())
     }
 
     /// Journals an event. It is on the disk when this returns.
     pub(crate) fn append(&self, event: Event) -> Result<(), RunError> {
         let record = self.journal.borrow_mut().append(event)?;
-        self.state.borrow_mut().apply(&record);
+        Rc::make_mut(&mut self.state.borrow_mut()).apply(&record);
         (self.watcher)(&record);
         Ok(())
     }

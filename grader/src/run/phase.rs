@@ -11,16 +11,20 @@ use airlock_runtime::Spec;
 use airlock_runtime::launcher::{LauncherError, Request, Running};
 use airlock_runtime::report::{EndReport, Reason};
 use rustix::fs::{Mode, OFlags};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::directory::{at, make_directory, phase_name, read_file, write_file};
 use super::error::{RunError, call};
-use super::logs::LogPump;
+use super::logs::{LOG_CAP, LogPump};
 use super::parts::HostSource;
 use super::{Supervisor, blocking};
 use crate::Digest;
 use crate::journal::Event;
 use crate::task::{MountSource, Phase, PhaseMount, RunSource};
+
+/// How long a log may take to be written after its sandbox has ended.
+const LOG_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What a phase is started with.
 pub(crate) struct PhaseRequest<'a> {
@@ -38,8 +42,8 @@ pub(crate) struct PhaseRequest<'a> {
     pub(crate) pass: Vec<(OwnedFd, i32)>,
     /// When its time is over, where the supervisor ends it: `CLOCK_BOOTTIME` in nanoseconds.
     pub(crate) deadline_ns: Option<u64>,
-    /// Wall-clock limit that the monitor keeps, instead of the policy's.
-    pub(crate) wall: Option<Duration>,
+    /// Wall-clock limit that the monitor keeps, or that it keeps none, instead of the policy's.
+    pub(crate) wall: Option<Option<Duration>>,
 }
 
 /// Where the run's own mounts lie on the host.
@@ -65,12 +69,12 @@ pub(crate) struct RunningPhase {
 /// A phase that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Its number.
-    pub(crate) number: u32,
     /// Why.
     pub(crate) reason: Reason,
     /// Exit code of its command.
     pub(crate) exit_code: Option<i32>,
+    /// Wall-clock time from release to end.
+    pub(crate) wall: std::time::Duration,
     /// What failed, where nothing ran.
     pub(crate) error: Option<String>,
 }
@@ -88,7 +92,7 @@ impl Supervisor {
     pub(crate) async fn start(&self, request: PhaseRequest<'_>) -> Result<Start, RunError> {
         let PhaseRequest { name, phase, command, sources, mounts, pass, deadline_ns, wall } = request;
         let mut policy = phase.policy.clone();
-        if wall.is_some() {
+        if let Some(wall) = wall {
             policy.limits.wall = wall;
         }
         for mount in &phase.mounts {
@@ -116,8 +120,8 @@ impl Supervisor {
         let text = serde_json::to_vec(&*spec).map_err(|error| call("writing a spec")(error.into()))?;
         write_file(&dir.join("spec.json"), &text)?;
         let digest = spec_digest(&spec)?;
-        let (out, stdout) = LogPump::start(&dir.join("stdout.log")).map_err(call("opening a log"))?;
-        let (err, stderr) = LogPump::start(&dir.join("stderr.log")).map_err(call("opening a log"))?;
+        let (stdout, out) = LogPump::start(&dir.join("stdout.log"), LOG_CAP)?;
+        let (stderr, err) = LogPump::start(&dir.join("stderr.log"), LOG_CAP)?;
         self.append(Event::PhaseStarted { phase: number, name: name.to_owned(), spec: digest, deadline_ns })?;
         let request = Request {
             stdio: Some([null()?, stdout, stderr]),
@@ -129,13 +133,15 @@ impl Supervisor {
         let launched = blocking(move || launcher.launch(&ordered, request)).await?;
         match launched {
             Ok(running) => {
-                let running = AsyncFd::new(running).map_err(call("watching a sandbox"))?;
+                // SAFETY: `Running` owns its descriptor, keeps it open and never puts another one in its place.
+                let running = unsafe { AsyncFd::register_with_interest(running, Interest::READABLE) };
+                let running = running.map_err(|error| call("watching a sandbox")(error.into()))?;
                 Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs: [out, err] })))
             }
             Err(LauncherError::Sandbox { message, .. }) => {
                 let report = EndReport::setup_failed(&spec, &message);
-                out.finish().await;
-                err.finish().await;
+                finish(out).await;
+                finish(err).await;
                 Ok(Start::Failed(self.end_phase(number, name, report, None)?))
             }
             Err(error) => Err(error.into()),
@@ -158,8 +164,8 @@ impl Supervisor {
             }
             Err(error) => return Err(error.into()),
         };
-        out.finish().await;
-        err.finish().await;
+        finish(out).await;
+        finish(err).await;
         self.end_phase(number, name, report, reason)
     }
 
@@ -180,12 +186,21 @@ impl Supervisor {
         reason: Option<Reason>,
     ) -> Result<Ended, RunError> {
         let path = self.directory.phase(number, name).join("end.json");
-        let text =
-            serde_json::to_vec(&report).map_err(|error| call("writing an end report")(error.into()))?;
+        let text = serde_json::to_vec(&report).map_err(|error| call("writing an end report")(error.into()))?;
         let digest = write_file(&path, &text)?;
         let (reason, exit_code, signal) = (reason.unwrap_or(report.reason), report.exit_code, report.signal);
         self.append(Event::PhaseEnded { phase: number, reason, exit_code, signal, report: digest })?;
-        Ok(Ended { number, reason, exit_code, error: report.error })
+        let wall = std::time::Duration::from_millis(report.wall_ms);
+        Ok(Ended { reason, exit_code, wall, error: report.error })
+    }
+
+    /// Leaves it to an operator that a phase cannot be set up.
+    pub(crate) fn give_up(&self, name: &str) -> Result<(), RunError> {
+        let last = (0..).zip(&self.state().phases).filter(|(_, phase)| phase.name == name).last().map(|(n, _)| n);
+        let report = last.and_then(|number: u32| end_report(self.directory.path(), number, name).ok());
+        let why = report.and_then(|report| report.error).unwrap_or_default();
+        let cause = format!("the sandbox of the phase `{name}` could not be set up: {why}");
+        self.append(Event::Interrupted { cause })
     }
 
     /// The directory of a new phase.
@@ -201,14 +216,13 @@ impl Supervisor {
 
     /// A mount of the task, where what it names lies in this run.
     fn mount(&self, mount: &PhaseMount, sources: &Sources, phase: &str) -> Result<Mount, RunError> {
-        let source =
-            match (&mount.source, self.host_source(&mount.source)) {
-                (_, Some(HostSource::Part(_, path) | HostSource::Supplied(_, path))) => path,
-                (MountSource::Run(source), None) => sources.0.get(source).cloned().ok_or_else(|| {
-                    RunError::Options(format!("the phase `{phase}` has no `{}`", mount.source))
-                })?,
-                (source, None) => return Err(RunError::PartsChanged(source.to_string())),
-            };
+        let source = match (&mount.source, self.host_source(&mount.source)) {
+            (_, Some(HostSource::Part(_, path) | HostSource::Supplied(_, path))) => path,
+            (MountSource::Run(source), None) => sources.0.get(source).cloned().ok_or_else(|| {
+                RunError::Options(format!("the phase `{phase}` has no `{}`", mount.source))
+            })?,
+            (source, None) => return Err(RunError::PartsChanged(source.to_string())),
+        };
         let PhaseMount { target, mode, exec, .. } = mount.clone();
         Ok(Mount { source, target, mode, exec, optional: false, socket: false })
     }
@@ -217,7 +231,9 @@ impl Supervisor {
 impl RunningPhase {
     /// Done when the sandbox has ended; nothing is taken, and it may be asked again.
     pub(crate) async fn ended(&self) -> Result<(), RunError> {
-        self.running.readable().await.map(drop).map_err(call("watching a sandbox"))
+        let mut ready = self.running.readable().await.map_err(call("watching a sandbox"))?;
+        ready.retain_ready();
+        Ok(())
     }
 
     /// Its number.
@@ -261,8 +277,14 @@ pub(crate) fn end_report(run: &Path, number: u32, name: &str) -> Result<EndRepor
     serde_json::from_slice(&bytes).map_err(|error| at("reading", &path)(error.into()).into())
 }
 
+/// A log that is not whole is no reason to fail a run: its file says so.
+async fn finish(log: LogPump) {
+    if let Some(error) = log.finish(LOG_PATIENCE).await.error {
+        tracing::warn!(%error, "a log is not whole");
+    }
+}
+
 fn null() -> Result<OwnedFd, RunError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    rustix::fs::open("/dev/null", flags, Mode::empty())
-        .map_err(|error| call("opening /dev/null")(error.into()))
+    rustix::fs::open("/dev/null", flags, Mode::empty()).map_err(|error| call("opening /dev/null")(error.into()))
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use airlock_policy::Mount;
 use airlock_runtime::report::Reason;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::clock::Deadline;
 use super::directory::{at, fresh_directory, make_directory};
@@ -47,6 +47,8 @@ pub(crate) struct Room {
     pub(crate) queue: Notify,
     /// Candidates that are being sealed.
     pub(crate) sealing: Cell<usize>,
+    /// Told when research has ended.
+    pub(crate) over: Notify,
 }
 
 impl Supervisor {
@@ -55,13 +57,11 @@ impl Supervisor {
         let boot = Moment::now().map_err(call("reading the clock"))?.boot_id;
         let other_boot = self.state().research.as_ref().is_some_and(|research| research.boot_id != boot);
         if other_boot {
-            let cause =
-                "the machine was started anew during research; how long it was down counts for nothing";
+            let cause = "the machine was started anew during research; how long it was down counts for nothing";
             return self.append(Event::Interrupted { cause: cause.into() });
         }
         if self.state().tries(names::EXPLORE) >= TRIES {
-            let cause = "the research sandbox could not be set up; see the end reports of its phases";
-            return self.append(Event::Interrupted { cause: cause.into() });
+            return self.give_up(names::EXPLORE);
         }
         let left = self.research_left();
         if left.is_zero() {
@@ -80,6 +80,7 @@ impl Supervisor {
             chosen: Notify::new(),
             queue: Notify::new(),
             sealing: Cell::new(0),
+            over: Notify::new(),
         });
         room.sealed.borrow_mut().extend(self.state().tickets.values().map(|ticket| ticket.candidate));
         let mut tasks = JoinSet::new();
@@ -88,9 +89,9 @@ impl Supervisor {
             tasks.spawn_local(supervisor.validate_all(room));
         }
         let (supervisor, shared) = (Rc::clone(self), Rc::clone(&room));
-        tasks.spawn_local(supervisor.attend(grader, acts, shared));
-        let ended = self.watch(explore, &room, &mut tasks).await;
-        // With them the grader process, its socket, and the scorers of open validations.
+        let attended = tokio::task::spawn_local(supervisor.attend(grader, acts, shared));
+        let ended = self.watch(explore, &room, &mut tasks, attended).await;
+        // With them the scorers of open validations.
         tasks.shutdown().await;
         ended?;
         self.end_leftovers().await
@@ -101,7 +102,8 @@ impl Supervisor {
         self: &Rc<Self>,
         explore: Box<RunningPhase>,
         room: &Room,
-        tasks: &mut JoinSet<Result<(), RunError>>,
+        validating: &mut JoinSet<Result<(), RunError>>,
+        mut attended: JoinHandle<Result<(), RunError>>,
     ) -> Result<(), RunError> {
         let reason = loop {
             let late = async {
@@ -118,17 +120,17 @@ impl Supervisor {
                     explore.kill()?;
                     break None;
                 }
-                Some(task) = tasks.join_next() => match task {
-                    Ok(result) => result?,
-                    Err(error) => return Err(call("working in the background")(io::Error::other(error))),
-                },
+                Some(task) = validating.join_next() => joined(task)?,
+                task = &mut attended => joined(task)?,
                 () = late => if self.research_left().is_zero() {
                     self.end_gently(&explore).await?;
                     break Some(Reason::WallTimeout);
                 },
             }
         };
-        self.end(explore, reason).await.map(drop)
+        self.end(explore, reason).await?;
+        room.over.notify_one();
+        joined(attended.await)
     }
 
     /// TERM, the task's grace, KILL.
@@ -141,11 +143,7 @@ impl Supervisor {
         }
     }
 
-    async fn explore(
-        self: &Rc<Self>,
-        left: Duration,
-        grader: &super::grader::Grader,
-    ) -> Result<Start, RunError> {
+    async fn explore(self: &Rc<Self>, left: Duration, grader: &super::grader::Grader) -> Result<Start, RunError> {
         let phase = self.task.phases.get(&PhaseName::Explore);
         let phase = phase.ok_or_else(|| RunError::Options("the task has no phase `explore`".into()))?;
         let agent = self.manifest.agent.as_ref();
@@ -229,6 +227,11 @@ impl Supervisor {
     }
 }
 
+/// What a task of the background came to.
+fn joined(task: Result<Result<(), RunError>, JoinError>) -> Result<(), RunError> {
+    task.map_err(|error| call("working in the background")(io::Error::other(error)))?
+}
+
 /// Writes a sealed tree into an empty directory.
 pub(crate) async fn copy_tree(sealed: &Arc<Sealed>, target: PathBuf) -> Result<(), RunError> {
     let sealed = Arc::clone(sealed);
@@ -238,3 +241,4 @@ pub(crate) async fn copy_tree(sealed: &Arc<Sealed>, target: PathBuf) -> Result<(
     })
     .await?
 }
+

@@ -5,15 +5,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use airlock_runtime::report::Reason;
 
 use super::directory::{at, fresh_directory, make_directory, remove_directory, write_file};
 use super::error::{RunError, call, tree};
 use super::phase::{Ended, PhaseRequest, Sources, Start, read_only};
-use super::relay::Relay;
+use super::relay::{Relay, RelayLimits};
 use super::state::{TRIES, names};
-use super::verdict::{Verdict, read_capped};
+use super::drain::read_capped;
+use super::verdict::{VERDICT_CAP, Verdict};
 use super::{Supervisor, blocking};
 use crate::Digest;
 use crate::journal::Event;
@@ -27,8 +29,6 @@ const ITEMS: &str = "/run/airlock/items";
 const VERDICT: i32 = 3;
 /// The socket between scorer and candidate, at both ends.
 const CANDIDATE: i32 = 4;
-/// Longest verdict, in bytes.
-const LONGEST_VERDICT: u64 = 64 << 20;
 /// Longest reward file, in bytes, and one more.
 const LONGEST_REWARD: u64 = (64 << 10) + 1;
 
@@ -86,13 +86,13 @@ impl Supervisor {
         if !in_process {
             let (read, write) = pipe()?;
             pass.push((write, VERDICT));
-            reader = Some(tokio::task::spawn_local(read_capped(read, LONGEST_VERDICT)));
+            reader = Some(tokio::task::spawn_local(read_capped(read, VERDICT_CAP)));
         }
         let beside = self.task.phases.get(&PhaseName::Candidate).filter(|_| name != names::CHECKPOINT);
         let mut relay = None;
         let mut candidate_end = None;
         if beside.is_some() {
-            let (scorer, other, both) = Relay::start().map_err(call("joining scorer and candidate"))?;
+            let (scorer, other, both) = Relay::start(RelayLimits::default()).map_err(call("joining scorer and candidate"))?;
             pass.push((scorer, CANDIDATE));
             candidate_end = Some(other);
             relay = Some(tokio::task::spawn_local(both.run()));
@@ -101,8 +101,7 @@ impl Supervisor {
         if let Some(items) = items {
             let list = work.join("items");
             write_file(&list, (items.join("\n") + "\n").as_bytes())?;
-            fs::set_permissions(&list, PermissionsExt::from_mode(0o644))
-                .map_err(at("setting the mode of", &list))?;
+            fs::set_permissions(&list, PermissionsExt::from_mode(0o644)).map_err(at("setting the mode of", &list))?;
             mounts.push(read_only(&list, ITEMS, false));
         }
         let scorer = self.start(PhaseRequest {
@@ -144,13 +143,11 @@ impl Supervisor {
         }
         let verdict = match reader {
             Some(reader) => {
-                let bytes =
-                    reader.await.map_err(|error| call("reading a verdict")(std::io::Error::other(error)))?;
-                bytes
-                    .map_err(|error| error.to_string())
-                    .and_then(|bytes| Verdict::decode(&bytes, metric).map_err(|error| error.to_string()))
+                let bytes = reader.await.map_err(|error| call("reading a verdict")(std::io::Error::other(error)))?;
+                let bytes = bytes.map_err(|error| error.to_string());
+                bytes.and_then(|bytes| Verdict::decode(&bytes, metric).map_err(|error| words(&error)))
             }
-            None => self.reward(&work.join("reward"), metric)?,
+            None => self.reward(&work.join("reward"), metric, ended.wall)?,
         };
         let fault = ended_badly(&ended, in_process);
         let (mut verdict, fault) = match (verdict, fault) {
@@ -218,7 +215,12 @@ impl Supervisor {
     }
 
     /// The verdict of tests that leave a reward file.
-    fn reward(&self, place: &Path, metric: &Metric) -> Result<Result<(Verdict, Tally), String>, RunError> {
+    fn reward(
+        &self,
+        place: &Path,
+        metric: &Metric,
+        wall: Duration,
+    ) -> Result<Result<(Verdict, Tally), String>, RunError> {
         let read = |name: &str| super::candidate::small_file(place, name, LONGEST_REWARD);
         let reward = match (read("reward.json"), read("reward.txt")) {
             (Ok(json), Ok(text)) => {
@@ -227,7 +229,7 @@ impl Supervisor {
             (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
         };
         Ok(reward.and_then(|reward| {
-            let verdict = Verdict::of_reward(reward);
+            let verdict = Verdict::of_reward(reward, wall);
             let tally = metric.tally(&verdict.items).map_err(|error| error.to_string())?;
             Ok((verdict, tally))
         }))
@@ -243,10 +245,7 @@ impl Supervisor {
         });
         if !claimed {
             if self.state().failed_setups(candidate) >= TRIES {
-                let cause = format!(
-                    "the scorer could not be set up {TRIES} times; see the end reports of its phases"
-                );
-                return self.append(Event::Interrupted { cause });
+                return self.give_up(names::SCORE);
             }
             self.append(Event::FinalClaimed { candidate, phase: number })?;
         }
@@ -278,7 +277,14 @@ fn ended_badly(ended: &Ended, in_process: bool) -> Option<String> {
     }
 }
 
+/// An error with what caused it.
+fn words(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
 fn pipe() -> Result<(OwnedFd, OwnedFd), RunError> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| call("making a pipe")(error.into()))
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| call("making a pipe")(error.into()))
 }

@@ -322,9 +322,7 @@ impl State {
     fn outcome(&self) -> Outcome {
         match &self.result {
             Some((_, Some(_))) => Outcome::Scored,
-            _ if self.refused.is_some() || self.gates.iter().any(|(_, passed)| !passed) => {
-                Outcome::GateFailed
-            }
+            _ if self.refused.is_some() || self.gates.iter().any(|(_, passed)| !passed) => Outcome::GateFailed,
             _ => Outcome::NothingValid,
         }
     }
@@ -406,8 +404,7 @@ impl State {
 
     /// What a crash has cut off that may not be done again without a word from an operator.
     pub fn cut_off(&self, lifecycle: Lifecycle) -> Option<String> {
-        let replay =
-            self.last(names::REPLAY).filter(|_| lifecycle == Lifecycle::Replay && self.selected.is_none());
+        let replay = self.last(names::REPLAY).filter(|_| lifecycle == Lifecycle::Replay && self.selected.is_none());
         if replay.is_some_and(PhaseState::is_lost) {
             return Some("the supervisor died during the replay; a second one would be a second try".into());
         }
@@ -416,10 +413,7 @@ impl State {
         let phase = self.phase(claim.phase).filter(|phase| !phase.void)?;
         let nothing_ran = phase.ended.is_some_and(|end| end.reason == Reason::SetupFailed);
         (!nothing_ran).then(|| {
-            format!(
-                "the supervisor died during the final scoring of {}, which is claimed once",
-                claim.candidate
-            )
+            format!("the supervisor died during the final scoring of {}, which is claimed once", claim.candidate)
         })
     }
 

@@ -33,7 +33,7 @@ const LONGEST_NAME: usize = 1024;
 const LONGEST_REASON: usize = 200;
 
 /// What a scorer found out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The items in the scorer's order; those it left out are missing.
     pub items: Vec<ItemResult>,
@@ -110,10 +110,17 @@ impl From<ReadError> for VerdictError {
 
 impl Verdict {
     /// Decodes the one document and counts it by the metric.
+    pub fn decode(bytes: &[u8], metric: &Metric) -> Result<(Verdict, Tally), VerdictError> {
+        let verdict = Verdict::parse(bytes)?;
+        let tally = verdict.tally(metric)?;
+        Ok((verdict, tally))
+    }
+
+    /// Decodes the one document.
     ///
     /// Refused: duplicate, unknown and missing fields, numbers that are not finite, anything after the document but
     /// white space, an array where an object is meant. So nothing is nested deeper than a verdict is.
-    pub fn decode(bytes: &[u8], metric: &Metric) -> Result<(Verdict, Tally), VerdictError> {
+    pub fn parse(bytes: &[u8]) -> Result<Verdict, VerdictError> {
         if bytes.len() > VERDICT_CAP {
             return Err(VerdictError::TooLong);
         }
@@ -127,9 +134,7 @@ impl Verdict {
         deserializer
             .end()
             .map_err(|error| VerdictError::Second { line: error.line(), column: error.column() })?;
-        let verdict = document.verdict()?;
-        let tally = verdict.tally(metric)?;
-        Ok((verdict, tally))
+        document.verdict()
     }
 
     /// A Harbor task's verdict: the one item [`REWARD_ITEM`], whose attempt took this long.
