@@ -397,3 +397,13 @@ pub enum BestEffort {
     /// The device filter.
     Devices,
 }
+
+impl BestEffort {
+    /// As policies write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            BestEffort::Limits => "limits",
+            BestEffort::Devices => "devices",
+        }
+    }
+}

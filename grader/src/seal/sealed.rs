@@ -12,7 +12,7 @@ use super::destination::Destination;
 use super::handles;
 use super::manifest::FileEntry;
 use super::walk::{Found, Source, Visit, walk};
-use super::{Entry, Limits, Manifest, SealError, TreePath, verify_tree};
+use super::{Entry, Limits, Manifest, SealError, Store, TreePath, verify_tree};
 use crate::Digest;
 
 /// A sealed tree: the store's own copy, which nobody changes, and what it holds.
