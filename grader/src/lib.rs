@@ -4,6 +4,7 @@
 //! a namespace is made: sandboxes are asked for from `airlock-runtime`.
 
 pub mod changeset;
+mod digest;
 pub mod gate;
 pub mod journal;
 pub mod protocol;
@@ -12,6 +13,8 @@ pub mod report;
 pub mod score;
 pub mod seal;
 pub mod task;
+
+pub use digest::{Digest, DigestError};
 
 /// A program of FORMATS.md, by the name in its first line.
 #[cfg(test)]

@@ -32,7 +32,8 @@ pub(crate) use render::text_of;
 
 use serde::{Deserialize, Serialize};
 
-use crate::seal::{Digest, Entry, Manifest, Sealed, Store, TreePath};
+use crate::Digest;
+use crate::seal::{Entry, Manifest, Sealed, Store, TreePath};
 
 /// The version of the format.
 const VERSION: u32 = 1;

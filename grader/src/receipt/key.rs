@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::journal::Digest;
+use crate::Digest;
 
 /// Bytes of a seed and of a public key.
 const LENGTH: usize = 32;

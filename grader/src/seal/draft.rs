@@ -13,7 +13,8 @@ use super::destination::Destination;
 use super::handles;
 use super::store::{DRAFT_PREFIX, MANIFEST, Store, TREE, remove_tree};
 use super::walk::{Found, Visit};
-use super::{Digest, Entry, Manifest, SealError, Sealed, TreePath};
+use super::{Entry, Manifest, SealError, Sealed, TreePath};
+use crate::Digest;
 
 /// From this many files on, one syncfs(2) is cheaper than an fsync(2) each, although it also writes what others
 /// have left to be written.
@@ -97,7 +98,7 @@ impl<'a> Draft<'a> {
             return Ok(present);
         }
         self.finish()?;
-        let name = digest.to_string();
+        let name = digest.hex();
         match renameat(&self.store.directory, &self.name, &self.store.directory, &name) {
             Ok(()) => self.name.clear(),
             // Another process sealed the same tree a moment ago.

@@ -8,7 +8,6 @@
 
 mod copy;
 mod destination;
-mod digest;
 mod draft;
 mod error;
 mod handles;
@@ -25,7 +24,6 @@ use std::os::fd::BorrowedFd;
 
 pub(crate) use copy::{Copier, failure as io_failure};
 pub(crate) use destination::Destination;
-pub use digest::{Digest, NotADigest};
 use draft::CopyAll;
 pub(crate) use draft::Draft;
 pub use error::SealError;
@@ -36,6 +34,8 @@ pub use path::{Escaped, LONGEST_NAME, NameError, TreePath};
 pub use sealed::Sealed;
 pub use store::Store;
 pub(crate) use walk::{Found, Visit, walk};
+
+use crate::Digest;
 
 /// Copies the tree whose root is `tree` into the store.
 ///

@@ -12,7 +12,8 @@ use super::destination::Destination;
 use super::handles;
 use super::manifest::FileEntry;
 use super::walk::{Found, Source, Visit, walk};
-use super::{Digest, Entry, Limits, Manifest, SealError, TreePath, verify_tree};
+use super::{Entry, Limits, Manifest, SealError, TreePath, verify_tree};
+use crate::Digest;
 
 /// A sealed tree: the store's own copy, which nobody changes, and what it holds.
 #[derive(Debug)]

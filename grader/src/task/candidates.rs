@@ -12,8 +12,8 @@ use super::resolved::{Asset, Checkpoints, Editable, Gates, MountSource, Phase};
 use super::schema::{
     ArtifactTable, CheckpointsTable, EditableTable, GatesTable, PatchTable, PhaseName, Submission, Visibility,
 };
+use crate::Digest;
 use crate::gate::{ArtifactRules, PatchRules};
-use crate::seal::Digest;
 
 /// What DESIGN and the benchmarks keep of a replay.
 const USUAL_CHECKPOINTS: u32 = 3;

@@ -10,9 +10,9 @@ use serde::{Serialize, Serializer};
 use super::checkpoint::CheckpointName;
 use super::harbor::Unused;
 use super::schema::{Handover, Lifecycle, PhaseName, Submission, Visibility};
+use crate::Digest;
 use crate::gate::{ArtifactRules, PatchRules};
 use crate::score::{Decimal, Ladder, Metric};
-use crate::seal::Digest;
 
 /// A task, whole and checked. It serializes to what a run binds; where the directory lies is no part of that.
 #[derive(Clone, Debug, Serialize)]

@@ -7,15 +7,17 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use airlock_grader::Digest;
 use airlock_grader::protocol::bind::bind_socket;
 use airlock_grader::protocol::link::{Act, Acts, Answer, Done, Link, LinkLimits};
 use airlock_grader::protocol::messages::{
-    Attempt, AttemptStatus, Counts, Failure, Feedback, Finite, Item, Method, OpenTicket, Outcome, Phase,
-    Queued, RunFacts, Status, TicketState, page,
+    Attempt, Counts, Failure, Feedback, Finite, Item, Method, OpenTicket, Outcome, Phase, Queued, RunFacts,
+    Status, TicketState, page,
 };
-use airlock_grader::protocol::names::{Digest, Ticket};
+use airlock_grader::protocol::names::Ticket;
 use airlock_grader::protocol::refusal::{ErrorCode, Fault, FaultKind, ShownPath};
 use airlock_grader::protocol::server::{Limits, serve};
+use airlock_grader::score;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -160,7 +162,7 @@ fn perform(act: &Act, ended: &mut bool, asked: &mut u32) -> Answer {
         Act::QueueValidation { candidate, items } => {
             assert!(items.as_ref().is_none_or(|items| items.items().len() == 2));
             *asked += 1;
-            Ok(Done::Queued(Queued { ticket: Ticket(*asked), candidate: candidate.clone(), ahead: 2 }))
+            Ok(Done::Queued(Queued { ticket: Ticket(*asked), candidate: *candidate, ahead: 2 }))
         }
         Act::CancelValidation { ticket: Ticket(1) } => Err(ErrorCode::NotQueued.into()),
         Act::CancelValidation { .. } => Ok(Done::Cancelled),
@@ -180,7 +182,7 @@ fn outcome(ticket: Ticket, from: u32) -> Answer {
     match ticket.0 {
         1 => {
             let attempt = |number| Attempt {
-                status: if number % 2 == 0 { AttemptStatus::Ok } else { AttemptStatus::Timeout },
+                status: if number % 2 == 0 { score::Status::Ok } else { score::Status::Timeout },
                 score: Finite::try_from(f64::from((number + 1) % 2)).unwrap(),
                 wall_ms: 1234,
             };
