@@ -39,7 +39,7 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>)
         for candidate in story.candidates.iter().take(ROWS) {
             let best = story.result == Some(Some(candidate.digest));
             Row::of_class(html, if best { "best" } else { "" }, |row| {
-                cells(row, input.task.ladder.as_ref(), story, candidate, best);
+                cells(row, input.task.ladder, story, candidate, best);
             });
         }
         if story.candidates.len() > ROWS {
@@ -52,7 +52,7 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>)
 fn submission(html: &mut Html, story: &Story<'_>) {
     let choice = story.research.as_ref().and_then(|research| research.ended);
     let (digest, word) = match choice {
-        Some((_, Choice::Submitted(digest))) => (digest, "Submitted: "),
+        Some((_, Choice::Submitted(Some(digest)))) => (digest, "Submitted: "),
         Some((_, Choice::Deadline(Some(digest)))) => {
             (digest, "Captured at the deadline as evidence, and not submitted: ")
         }
@@ -129,6 +129,7 @@ fn cells(
         (true, ..) => row.cell(|html| html.leaf("b", &[], "best: the result")),
         (false, Some(_), _) => row.text("scored"),
         (false, None, Some(phase)) => row.text(format_args!("claimed by phase {phase}, no verdict")),
+        (false, None, None) if candidate.passed_over => row.text("not selected"),
         (false, None, None) => row.text("not scored"),
     }
 }

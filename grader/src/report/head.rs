@@ -9,9 +9,12 @@ use crate::journal::{Event, Outcome};
 use crate::score::{Score, Sigma};
 use crate::task::Lifecycle;
 
+/// Most departures from the task that are listed.
+const OVERRIDES: usize = 20;
+
 /// What the task is called.
 pub(super) fn title<'a>(input: &'a ReportInput<'_>) -> &'a str {
-    input.task.title.as_deref().unwrap_or(&input.task.id)
+    input.task.title.unwrap_or(input.task.id)
 }
 
 pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
@@ -74,6 +77,7 @@ fn state(state: State<'_>) -> (&'static str, &'static str) {
         State::Closed(Outcome::Scored) => ("Scored", "good"),
         State::Closed(Outcome::NoCandidate) => ("No candidate", "fair"),
         State::Closed(Outcome::DeadlinePassed) => ("Deadline passed", "fair"),
+        State::Closed(Outcome::NothingSubmitted) => ("Nothing submitted", "fair"),
         State::Closed(Outcome::GateFailed) => ("Refused by a gate", "bad"),
         State::Closed(Outcome::NothingValid) => ("Nothing valid", "bad"),
         State::Closed(Outcome::Interrupted) | State::Interrupted(_) => ("Interrupted", "bad"),
@@ -99,10 +103,22 @@ fn warnings(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
     if let (State::Closed(_), None) = (story.state, input.receipt) {
         warning(html, |html| html.text("There is no receipt: nobody has signed this result."));
     }
-    if input.receipt.is_some_and(|receipt| receipt.in_process) {
+    for text in input.task.overrides.iter().take(OVERRIDES) {
+        warning(html, |html| {
+            html.text("Not as the task’s author wrote it: ");
+            html.foreign(text);
+        });
+    }
+    if story.again > 0 {
+        let times = count(story.again, "time");
+        warning(html, |html| {
+            html.text(format_args!("An operator had interrupted work done once more, {times}."));
+        });
+    }
+    if input.task.in_process {
         warning(html, |html| {
             html.text(
-                "Graded in-process: the tests ran within the candidate’s own process, which could have lied to them.",
+                "Graded in-process: the tests run within the candidate’s own process, which can lie to them.",
             );
         });
     }
@@ -121,8 +137,8 @@ pub(super) fn warning(html: &mut Html, inside: impl FnOnce(&mut Html)) {
 }
 
 fn overview(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
-    let task = input.task;
-    fact(html, "Task", |html| html.element("code", &[], |html| html.foreign(&task.id)));
+    let task = &input.task;
+    fact(html, "Task", |html| html.element("code", &[], |html| html.foreign(task.id)));
     fact(html, "Lifecycle", |html| {
         html.text(match task.lifecycle {
             Lifecycle::Replay => "replay: explore, patch, fresh replay, score",
@@ -150,7 +166,10 @@ fn overview(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
 }
 
 fn research(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
-    let budget = duration(input.task.budget.explore.0);
+    let budget = duration(input.task.explore_ms);
+    if input.task.baseline {
+        return html.text("none: the unmodified initial system is scored");
+    }
     let Some(research) = &story.research else {
         return html.text(format_args!("not begun; the budget is {budget}"));
     };
@@ -158,6 +177,7 @@ fn research(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
         Some((_, Choice::Submitted(_))) => "submitted",
         Some((_, Choice::None(_))) => "gave up",
         Some((_, Choice::Deadline(_))) => "out of time",
+        Some((_, Choice::Nothing)) => "ended without a word",
         None => "not over",
     };
     let used = research.ended.and_then(|(record, _)| research.elapsed(record));

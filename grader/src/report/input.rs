@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use airlock_runtime::report::EndReport;
 
-use crate::journal::{Digest, Head, Record};
+use crate::Digest;
+use crate::journal::{Head, Record};
 use crate::receipt::{PublicKey, Statement};
 use crate::score::{Decimal, ItemResult, Ladder};
-use crate::task::{Budget, Lifecycle, NamedMetric, Task};
+use crate::task::{Lifecycle, NamedMetric};
 
 /// A run, finished or not, as its directory holds it.
 #[derive(Clone, Debug)]
@@ -15,7 +16,7 @@ pub struct ReportInput<'a> {
     /// The run's name.
     pub run_id: &'a str,
     /// The task.
-    pub task: &'a TaskFacts,
+    pub task: ReportTask<'a>,
     /// The whole journal. Outcome, validations, candidates and times are taken from it.
     pub records: &'a [Record],
     /// One for each verdict, in any order: of `score` phases for the items, of `validate` phases for where their
@@ -27,23 +28,29 @@ pub struct ReportInput<'a> {
     pub receipt: Option<&'a ReceiptFacts>,
 }
 
-/// What is shown of a task.
-#[derive(Clone, Debug)]
-pub struct TaskFacts {
+/// What is shown of a task, as `run.json` holds it.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportTask<'a> {
     /// Its name.
-    pub id: String,
+    pub id: &'a str,
     /// One line for people.
-    pub title: Option<String>,
+    pub title: Option<&'a str>,
     /// How a candidate comes to its final score.
     pub lifecycle: Lifecycle,
-    /// The clock.
-    pub budget: Budget,
     /// What the final score is, and the planned items.
-    pub metric: NamedMetric,
+    pub metric: &'a NamedMetric,
     /// What validations measure.
-    pub proxy: Option<NamedMetric>,
+    pub proxy: Option<&'a NamedMetric>,
     /// From the final score to a number between 0 and 1.
-    pub ladder: Option<Ladder>,
+    pub ladder: Option<&'a Ladder>,
+    /// Wall-clock time of research in milliseconds, as it is applied.
+    pub explore_ms: u64,
+    /// Whether the tests run within the candidate's own environment.
+    pub in_process: bool,
+    /// Whether the run scores the unmodified initial system.
+    pub baseline: bool,
+    /// Every departure from the task as its author wrote it; empty for an official run.
+    pub overrides: &'a [String],
 }
 
 /// What a verdict says, item by item.
@@ -85,22 +92,6 @@ pub struct ReceiptFacts {
     pub subjects: u64,
     /// What was weaker than the policies ask for by default, and why.
     pub weaker: Vec<String>,
-    /// Whether the tests ran within the candidate's own process.
-    pub in_process: bool,
-}
-
-impl From<&Task> for TaskFacts {
-    fn from(task: &Task) -> TaskFacts {
-        TaskFacts {
-            id: task.id.clone(),
-            title: task.title.clone(),
-            lifecycle: task.lifecycle,
-            budget: task.budget,
-            metric: task.metric.clone(),
-            proxy: task.proxy.as_ref().map(|proxy| proxy.metric.clone()),
-            ladder: task.ladder.clone(),
-        }
-    }
 }
 
 impl ReceiptFacts {
@@ -114,7 +105,6 @@ impl ReceiptFacts {
             journal: predicate.journal,
             subjects: statement.subject.len() as u64,
             weaker: predicate.weaker.clone(),
-            in_process: predicate.result.in_process,
         }
     }
 }

@@ -6,7 +6,8 @@ use super::html::Html;
 use super::input::ReportInput;
 use super::table::{Column, Row, rest, table};
 use super::units::{count, short, utc};
-use crate::journal::{Digest, Record};
+use crate::Digest;
+use crate::journal::Record;
 
 /// Most lines from the front, and as many from the end.
 const LINES: usize = 500;

@@ -15,7 +15,7 @@ const ROWS: usize = 12;
 const BASELINE: Percent = Percent(100_000);
 
 pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
-    let Some(ladder) = &input.task.ladder else {
+    let Some(ladder) = input.task.ladder else {
         return html.markup("<p>The task has no ladder.</p>");
     };
     let placed: Vec<_> =

@@ -27,7 +27,7 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>) {
         });
         fact(html, "Files bound", |html| html.text(receipt.subjects));
         fact(html, "Graded", |html| {
-            html.text(match receipt.in_process {
+            html.text(match input.task.in_process {
                 false => "outside of the candidate’s process",
                 true => "in-process: the tests ran within the candidate’s own process",
             });

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::journal::{CandidateKind, Digest, Event, Outcome, Record, SealedFor};
+use crate::Digest;
+use crate::journal::{CandidateKind, Decision, Event, Outcome, Record, SealedFor};
 use crate::score::{Counts, Score};
 use crate::task::PhaseName;
 
@@ -23,6 +24,8 @@ pub(super) struct Story<'a> {
     /// The result, if there is one.
     pub(super) result: Option<Option<Digest>>,
     pub(super) state: State<'a>,
+    /// How often an operator had something done once more that had been interrupted.
+    pub(super) again: u64,
 }
 
 /// Where a run stands.
@@ -44,22 +47,29 @@ pub(super) struct Research<'a> {
     pub(super) started: &'a Record,
     pub(super) deadline_ns: Option<u64>,
     pub(super) ended: Option<(&'a Record, Choice<'a>)>,
+    /// The last end of its sandbox, which is started anew after a crash of the supervisor.
+    over: Option<&'a Record>,
 }
 
 /// How research ended.
 #[derive(Clone, Copy)]
 pub(super) enum Choice<'a> {
-    Submitted(Digest),
+    /// The sealed copy, once there is one.
+    Submitted(Option<Digest>),
     /// Untrusted: the agent's words.
     None(&'a str),
     /// What lay there at the deadline.
     Deadline(Option<Digest>),
+    /// The agent ended without a word.
+    Nothing,
 }
 
 /// A ticket.
 pub(super) struct Validation<'a> {
     pub(super) ticket: u64,
     pub(super) candidate: Digest,
+    /// How many items it is over, where not over all.
+    pub(super) subset: Option<usize>,
     pub(super) requested: &'a Record,
     pub(super) ended: Option<(&'a Record, Graded<'a>)>,
 }
@@ -88,6 +98,8 @@ pub(super) struct Candidate<'a> {
     pub(super) checkpoint: Option<Checkpoint<'a>>,
     /// The scoring that was claimed.
     pub(super) claimed: Option<u32>,
+    /// It is not among the checkpoints that are scored.
+    pub(super) passed_over: bool,
     pub(super) verdict: Option<(Option<Score>, Counts)>,
 }
 
@@ -153,13 +165,22 @@ impl<'a> Story<'a> {
                 self.phases.insert(*phase, Phase { name, over: false });
                 self.state = State::In(name);
                 if name == PhaseName::Explore.word() && self.research.is_none() {
-                    self.research =
-                        Some(Research { started: record, deadline_ns: *deadline_ns, ended: None });
+                    self.research = Some(Research {
+                        started: record,
+                        deadline_ns: *deadline_ns,
+                        ended: None,
+                        over: None,
+                    });
                 }
             }
             Event::PhaseEnded { phase, .. } => {
                 if let Some(phase) = self.phases.get_mut(phase) {
                     phase.over = true;
+                    if let Some(research) =
+                        self.research.as_mut().filter(|_| phase.name == PhaseName::Explore.word())
+                    {
+                        research.over = Some(record);
+                    }
                 }
                 let running = self.phases.values().rev().find(|phase| !phase.over);
                 self.state = running.map_or(State::Between, |phase| State::In(phase.name));
@@ -173,9 +194,10 @@ impl<'a> Story<'a> {
                     bytes: *bytes,
                 });
             }
-            Event::ValidationRequested { ticket, candidate } => self.validations.push(Validation {
+            Event::ValidationRequested { ticket, candidate, items } => self.validations.push(Validation {
                 ticket: *ticket,
                 candidate: *candidate,
+                subset: items.as_ref().map(Vec::len),
                 requested: record,
                 ended: None,
             }),
@@ -187,7 +209,15 @@ impl<'a> Story<'a> {
             Event::ValidationFailed { ticket, cause, .. } => {
                 self.graded(*ticket, record, Graded::Failed(cause));
             }
-            Event::Submitted { candidate } => self.chosen(record, Choice::Submitted(*candidate)),
+            Event::Chosen { .. } => self.chosen(record, Choice::Submitted(None)),
+            Event::Submitted { candidate } => {
+                self.chosen(record, Choice::Submitted(None));
+                if let Some((_, Choice::Submitted(sealed))) =
+                    self.research.as_mut().and_then(|research| research.ended.as_mut())
+                {
+                    *sealed = Some(*candidate);
+                }
+            }
             Event::NoCandidate { reason } => self.chosen(record, Choice::None(reason)),
             Event::DeadlineCapture { candidate } => self.chosen(record, Choice::Deadline(*candidate)),
             Event::GateResult { gate, candidate, passed, .. } => {
@@ -198,6 +228,7 @@ impl<'a> Story<'a> {
                     digest: *checkpoint,
                     checkpoint: Some(Checkpoint { name, progress: *progress, valid: *valid }),
                     claimed: None,
+                    passed_over: false,
                     verdict: None,
                 });
             }
@@ -207,9 +238,25 @@ impl<'a> Story<'a> {
             Event::Verdict { candidate, score, counts, .. } => {
                 self.candidate(candidate, |found| found.verdict = Some((*score, *counts)));
             }
+            Event::CheckpointsSelected { checkpoints } => {
+                for candidate in &mut self.candidates {
+                    candidate.passed_over =
+                        candidate.checkpoint.is_some() && !checkpoints.contains(&candidate.digest);
+                }
+            }
             Event::Scored { candidate, .. } => self.result = Some(*candidate),
             Event::Interrupted { cause } => self.state = State::Interrupted(cause),
-            Event::Closed { outcome } => self.state = State::Closed(*outcome),
+            Event::Decided { decision } => {
+                self.state = State::Between;
+                self.again += u64::from(*decision == Decision::Again);
+            }
+            Event::Closed { outcome } => {
+                self.state = State::Closed(*outcome);
+                let over = self.research.as_ref().and_then(|research| research.over);
+                if let (Outcome::NothingSubmitted, Some(over)) = (outcome, over) {
+                    self.chosen(over, Choice::Nothing);
+                }
+            }
         }
     }
 
@@ -232,6 +279,7 @@ impl<'a> Story<'a> {
                 digest: *digest,
                 checkpoint: None,
                 claimed: None,
+                passed_over: false,
                 verdict: None,
             });
         }

@@ -28,9 +28,13 @@ const MARKS: usize = 500;
 
 pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
     let Some(research) = &story.research else {
-        return html.markup("<p>Research has not begun.</p>");
+        return html.text(if input.task.baseline {
+            "There is no research."
+        } else {
+            "Research has not begun."
+        });
     };
-    let budget_ns = input.task.budget.explore.0.saturating_mul(1_000_000);
+    let budget_ns = input.task.explore_ms.saturating_mul(1_000_000);
     let span = research
         .deadline_ns
         .and_then(|deadline| deadline.checked_sub(research.started.boot_ns))
@@ -71,7 +75,7 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>)
 
 fn caption(html: &mut Html, input: &ReportInput<'_>, plot: &Plot<'_>) {
     html.text("Validations over the research clock");
-    if let (Some(proxy), Some(_)) = (&input.task.proxy, &plot.scale) {
+    if let (Some(proxy), Some(_)) = (input.task.proxy, &plot.scale) {
         html.text("; height is ");
         html.foreign(&proxy.name);
         html.text(format_args!(", {}", better(proxy.metric.direction())));
@@ -82,8 +86,8 @@ fn caption(html: &mut Html, input: &ReportInput<'_>, plot: &Plot<'_>) {
 struct Scale {
     low: Score,
     high: Score,
-    /// Of the ticket with the best score.
-    best: u64,
+    /// The ticket with the best score over all items.
+    best: Option<u64>,
 }
 
 struct Plot<'a> {
@@ -102,20 +106,15 @@ fn scored(validation: &Validation<'_>) -> Option<Score> {
 
 impl Scale {
     fn new(input: &ReportInput<'_>, story: &Story<'_>) -> Option<Scale> {
-        let mut all = story.validations.iter().filter_map(|found| Some((found.ticket, scored(found)?)));
-        let (ticket, first) = all.next()?;
-        let (mut low, mut high) = ((ticket, first), (ticket, first));
-        for (ticket, score) in all {
-            if score.value() < low.1.value() {
-                low = (ticket, score);
-            }
-            if score.value() > high.1.value() {
-                high = (ticket, score);
-            }
-        }
-        let direction = input.task.proxy.as_ref().map_or(Direction::Max, |proxy| proxy.metric.direction());
-        let best = if direction == Direction::Max { high.0 } else { low.0 };
-        Some(Scale { low: low.1, high: high.1, best })
+        let all = || story.validations.iter().filter_map(|found| Some((found, scored(found)?)));
+        let by_value = |(_, a): &(_, Score), (_, b): &(_, Score)| a.value().total_cmp(&b.value());
+        let (low, high) = (all().min_by(by_value)?.1, all().max_by(by_value)?.1);
+        let whole = all().filter(|(found, _)| found.subset.is_none());
+        let best = match input.task.proxy.map(|proxy| proxy.metric.direction()) {
+            Some(Direction::Min) => whole.min_by(by_value),
+            Some(Direction::Max) | None => whole.max_by(by_value),
+        };
+        Some(Scale { low, high, best: best.map(|(found, _)| found.ticket) })
     }
 
     /// In pixels from the top, with one decimal.
@@ -144,6 +143,7 @@ impl Plot<'_> {
             Choice::Submitted(_) => "submitted",
             Choice::None(_) => "no candidate",
             Choice::Deadline(_) => "out of time",
+            Choice::Nothing => "ended without a word",
         };
         match self.research.elapsed(record) {
             Some(ns) => format!("{word} at {}", duration(ns / 1_000_000)),
@@ -217,7 +217,7 @@ impl Plot<'_> {
         for validation in story.validations.iter().take(MARKS) {
             let Some(from) = self.x(validation.requested) else { continue };
             let to = validation.ended.and_then(|(record, _)| self.x(record)).unwrap_or(from);
-            let best = self.scale.as_ref().is_some_and(|scale| scale.best == validation.ticket);
+            let best = self.scale.as_ref().is_some_and(|scale| scale.best == Some(validation.ticket));
             html.element("g", &[("class", &if best { "mark best" } else { "mark" })], |html| {
                 let words = describe(validation);
                 html.leaf("title", &[], format_args!("Validation {}: {words}", validation.ticket));
@@ -245,8 +245,9 @@ impl Plot<'_> {
     /// The tickets whose score is written beside the mark: the best first, then in order, as long as there is room
     /// on the narrowest page.
     fn labelled(&self, story: &Story<'_>) -> Vec<u64> {
-        let best =
-            |validation: &&Validation<'_>| self.scale.as_ref().is_some_and(|s| s.best == validation.ticket);
+        let best = |validation: &&Validation<'_>| {
+            self.scale.as_ref().is_some_and(|s| s.best == Some(validation.ticket))
+        };
         let drawn = || story.validations.iter().take(MARKS);
         let (mut taken, mut tickets) = (Vec::<(u64, u64)>::new(), Vec::new());
         for validation in drawn().filter(best).chain(drawn().filter(|found| !best(found))) {

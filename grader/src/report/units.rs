@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::journal::Digest;
+use crate::Digest;
 use crate::score::{Direction, Score};
 
 /// A share of a width, in millionths.

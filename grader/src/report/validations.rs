@@ -50,13 +50,15 @@ fn cells(row: &mut Row<'_>, input: &ReportInput<'_>, story: &Story<'_>, validati
             row.number(found.map_or_else(String::new, value));
             row.number(format_args!("{} of {}", counts.ok + counts.wrong, counts.planned));
             let kept = input.graded.iter().find(|graded| graded.phase == phase);
-            match kept.and_then(|graded| graded.trajectories.as_ref()) {
-                Some(path) => row.cell(|html| {
+            row.cell(|html| {
+                if let Some(items) = validation.subset {
+                    html.text(format_args!("only {}. ", count(items as u64, "item")));
+                }
+                if let Some(path) = kept.and_then(|graded| graded.trajectories.as_ref()) {
                     html.text("trajectories: ");
                     html.element("code", &[], |html| html.foreign(path));
-                }),
-                None => row.text(""),
-            }
+                }
+            });
         }
         other => {
             (0..3).for_each(|_| row.text(""));
