@@ -38,7 +38,7 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>)
     table(html, caption, &COLUMNS, |html| {
         for candidate in story.candidates.iter().take(ROWS) {
             let best = story.result == Some(Some(candidate.digest));
-            Row::of_class(html, if best { "best" } else { "" }, |row| {
+            Row::marked(html, if best { "best" } else { "" }, |row| {
                 cells(row, input.task.ladder, story, candidate, best);
             });
         }
@@ -82,7 +82,7 @@ fn gates(html: &mut Html, story: &Story<'_>) {
         &[Column::Text("Gate"), Column::Text("Candidate"), Column::Text("Result")],
         |html| {
             for gate in story.gates.iter().take(ROWS) {
-                Row::new(html, |row| {
+                Row::write(html, |row| {
                     row.foreign(gate.gate);
                     row.code(short(&gate.candidate));
                     row.cell(|html| match gate.passed {

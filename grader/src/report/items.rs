@@ -133,7 +133,7 @@ fn items(html: &mut Html, metric: &Metric, graded: &Graded, left: &mut usize) {
         let (columns, wide) = columns(k);
         table(html, "Items", columns, |html| {
             for (id, attempts) in &rows[..shown] {
-                Row::new(html, |row| {
+                Row::write(html, |row| {
                     row.foreign(id);
                     if wide { several(row, attempts, k) } else { one(row, attempts.first()) }
                 });

@@ -44,7 +44,7 @@ fn line(html: &mut Html, record: &Record) {
     // Every event is an object; one that would not serialize could not have been in a journal.
     let mut event = serde_json::to_value(&record.event).unwrap_or_default();
     let kind = event.get_mut("type").map(Value::take);
-    Row::new(html, |row| {
+    Row::write(html, |row| {
         row.number(record.seq + 1);
         row.text(utc(record.wall_ms));
         row.code(kind.as_ref().and_then(Value::as_str).unwrap_or("?"));

@@ -82,10 +82,10 @@ fn row(html: &mut Html, story: &Story<'_>, top: usize, candidate: &Candidate<'_>
     html.element("g", &[("class", &if best { "mark best" } else { "mark" })], |html| {
         let x = Percent(sigma.millionths());
         html.element("text", &[("x", &"0"), ("y", &(top + 16)), ("dx", &"6")], |html| {
-            html.element("tspan", &[("class", &"name")], |html| html.brief(18, candidate.name(story)));
+            html.element("tspan", &[], |html| html.brief(12, candidate.name(story)));
             let found = candidate.verdict.map_or_else(String::new, |(found, _)| score(found));
             html.text(" ");
-            html.brief(14, found);
+            html.brief(10, found);
             html.text(format_args!(" · σ {sigma}"));
         });
         let y = top + 30;

@@ -44,7 +44,7 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>)
     weaker(html, input, &phases);
     table(html, "Phases, each in a sandbox of its own", &COLUMNS, |html| {
         for (number, (name, report)) in phases.iter().take(PHASES) {
-            Row::new(html, |row| overview(row, *number, name, *report));
+            Row::write(html, |row| overview(row, *number, name, *report));
         }
         if phases.len() > PHASES {
             let more = count((phases.len() - PHASES) as u64, "further phase");
@@ -71,11 +71,9 @@ fn weaker(html: &mut Html, input: &ReportInput<'_>, phases: &Phases<'_>) {
     let said = input.receipt.map(|receipt| receipt.weaker.as_slice()).unwrap_or_default();
     let lowered: Vec<_> = phases
         .iter()
-        .filter_map(|(number, (name, report))| Some((number, name, *report)))
-        .flat_map(|(number, name, report)| {
-            report
-                .into_iter()
-                .flat_map(move |report| report.lowered.iter().map(move |low| (number, name, low)))
+        .flat_map(|(number, (name, report))| {
+            let lowered = report.iter().flat_map(|report| &report.lowered);
+            lowered.map(move |low| (number, name, low))
         })
         .collect();
     if said.is_empty() && lowered.is_empty() {
@@ -152,7 +150,7 @@ fn details(html: &mut Html, number: u32, name: &str, report: &EndReport, left: &
         html.element("summary", &[], |html| {
             html.text(format_args!("Phase {number}, "));
             html.foreign(name);
-            html.text(format_args!(": {} of confinement", count(report.enforced.len() as u64, "clause")));
+            html.text(format_args!(": {} of evidence", count(report.enforced.len() as u64, "piece")));
             if !report.lowered.is_empty() {
                 html.text(format_args!(", {} lowered", report.lowered.len()));
             }
@@ -163,7 +161,7 @@ fn details(html: &mut Html, number: u32, name: &str, report: &EndReport, left: &
         let columns = [Column::Text("Clause"), Column::Text("What holds"), Column::Text("Known")];
         table(html, "Evidence", &columns, |html| {
             for evidence in &report.enforced[..shown] {
-                Row::new(html, |row| {
+                Row::write(html, |row| {
                     row.foreign(&evidence.clause);
                     row.foreign(&evidence.what);
                     row.text(match evidence.evidence {
@@ -174,7 +172,7 @@ fn details(html: &mut Html, number: u32, name: &str, report: &EndReport, left: &
                 });
             }
             if shown < report.enforced.len() {
-                let more = count((report.enforced.len() - shown) as u64, "further clause");
+                let more = count((report.enforced.len() - shown) as u64, "further piece");
                 rest(html, columns.len(), format_args!("{more}: in phases/{number}-*/end.json"));
             }
         });

@@ -16,7 +16,7 @@ pub(super) enum Column {
 /// A row in the making.
 pub(super) struct Row<'a>(&'a mut Html);
 
-/// A table whose rows `rows` writes with [`Row::new`].
+/// A table whose rows `rows` writes with [`Row::write`].
 pub(super) fn table(
     html: &mut Html,
     caption: impl Display,
@@ -45,12 +45,12 @@ pub(super) fn table(
 
 impl Row<'_> {
     /// A row of cells.
-    pub(super) fn new(html: &mut Html, cells: impl FnOnce(&mut Row<'_>)) {
-        Row::of_class(html, "", cells);
+    pub(super) fn write(html: &mut Html, cells: impl FnOnce(&mut Row<'_>)) {
+        Row::marked(html, "", cells);
     }
 
     /// A row that the style sheet shows in its own way.
-    pub(super) fn of_class(html: &mut Html, class: &'static str, cells: impl FnOnce(&mut Row<'_>)) {
+    pub(super) fn marked(html: &mut Html, class: &'static str, cells: impl FnOnce(&mut Row<'_>)) {
         if class.is_empty() {
             html.element("tr", &[], |html| cells(&mut Row(html)));
         } else {
@@ -75,7 +75,7 @@ impl Row<'_> {
 
     /// A name to be read letter by letter.
     pub(super) fn code(&mut self, text: impl Display) {
-        self.0.element("td", &[], |html| html.leaf("code", &[], text));
+        self.0.element("td", &[("class", &"name")], |html| html.leaf("code", &[], text));
     }
 
     /// Anything.

@@ -133,7 +133,7 @@ impl Plot<'_> {
     /// The picture in words.
     fn words(&self, story: &Story<'_>) -> String {
         let validations = count(story.validations.len() as u64, "validation");
-        let (total, end) = (duration(self.span / 1_000_000), self.end_words());
+        let (total, end) = (clock(self.span), self.end_words());
         format!("Research of at most {total} with {validations}; {end}.")
     }
 
@@ -157,7 +157,7 @@ impl Plot<'_> {
             let x = Percent::of(at, 4);
             line(html, "axis", (x, HEIGHT), (x, HEIGHT + 5));
             if at % 2 == 0 {
-                label(html, "tick", (x, HEIGHT + 20), anchor, duration(self.span / 4 * at / 1_000_000));
+                label(html, "tick", (x, HEIGHT + 20), anchor, clock(self.span / 4 * at));
             }
         }
         let Some(scale) = &self.scale else { return };
@@ -266,6 +266,16 @@ impl Plot<'_> {
             }
         }
         tickets
+    }
+}
+
+/// A time on the axis: from a minute on to the nearest second, since the journal's line is written a little after the
+/// clock is set.
+fn clock(ns: u64) -> String {
+    match ns / 1_000_000 {
+        0 => "0".to_owned(),
+        ms @ 0..59_500 => duration(ms),
+        ms => duration((ms + 500) / 1000 * 1000),
     }
 }
 

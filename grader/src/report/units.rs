@@ -49,7 +49,7 @@ pub(super) fn size(bytes: u64) -> String {
         return format!("{bytes} B");
     }
     let step = (bytes.ilog2() / 10) as usize;
-    let tenths = u128::from(bytes) * 10 >> (10 * step);
+    let tenths = (u128::from(bytes) * 10) >> (10 * step);
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[step - 1])
 }
 

@@ -27,7 +27,7 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>)
     }
     table(html, "Validations", &COLUMNS, |html| {
         for validation in all.iter().take(ROWS) {
-            Row::new(html, |row| cells(row, input, story, validation));
+            Row::write(html, |row| cells(row, input, story, validation));
         }
         if all.len() > ROWS {
             let more = count((all.len() - ROWS) as u64, "further validation");

@@ -2,7 +2,7 @@
 
 mod sample;
 
-use airlock_grader::journal::Event;
+use airlock_grader::journal::{Decision, Event, Outcome};
 use airlock_grader::report::render;
 use sample::{HOSTILE, Run};
 
@@ -121,6 +121,90 @@ fn an_unfinished_run_says_so() {
     run.at(500.0, Event::Interrupted { cause: "the scorer <b>died</b>".into() });
     let page = page(&run);
     assert!(page.contains(">Interrupted</strong>") && page.contains("the scorer &lt;b&gt;died&lt;/b&gt;"));
+}
+
+#[test]
+fn every_end_of_research_has_its_words() {
+    let captured = Event::DeadlineCapture { candidate: Some(sample::digest("left")) };
+    for (event, outcome, word, words) in [
+        (
+            Some(captured),
+            Outcome::DeadlinePassed,
+            "Deadline passed",
+            "out of time after 9 min 30 s of 10 min",
+        ),
+        (
+            None,
+            Outcome::NothingSubmitted,
+            "Nothing submitted",
+            "ended without a word after 9 min 20 s of 10 min",
+        ),
+    ] {
+        let mut run = sample::without_candidate("");
+        run.records.truncate(2);
+        let ended = sample::without_candidate("").records[3].event.clone();
+        assert!(matches!(ended, Event::PhaseEnded { .. }));
+        run.at(560.4, ended);
+        event.into_iter().for_each(|event| run.at(570.4, event));
+        run.at(571.0, Event::Closed { outcome });
+        let page = page(&run);
+        assert!(page.contains(word) && page.contains(words), "{word}");
+        assert_eq!(times(&page, "as evidence, and not submitted"), usize::from(word == "Deadline passed"));
+    }
+}
+
+#[test]
+fn what_is_out_of_the_ordinary_is_said_at_the_top() {
+    let mut run = sample::soup();
+    run.overrides = vec!["explore has 5m, not 10m".into()];
+    let decided = Event::Decided { decision: Decision::Again };
+    let closed = run.records.pop().unwrap();
+    run.at(427.2, decided);
+    run.records.push(closed);
+    let mut input = run.input();
+    input.task.in_process = true;
+    let page = render(&input);
+    let top = &page[..page.find("<nav").unwrap()];
+    for text in
+        ["explore has 5m, not 10m", "done once more, 1 time", "Graded in-process", "Confined more weakly"]
+    {
+        assert!(top.contains(text), "{text}");
+    }
+    let page = render(&sample::without_candidate("").input());
+    assert_eq!(times(&page, "class=\"warning\""), 0);
+}
+
+/// The boot-time clock begins anew with each boot.
+#[test]
+fn another_boots_clock_is_not_drawn() {
+    let mut run = sample::soup();
+    let drawn = times(&page(&run), "<circle");
+    for record in &mut run.records {
+        if matches!(record.event, Event::ValidationRequested { ticket: 7, .. }) {
+            record.boot_id = "another".into();
+        }
+    }
+    let page = page(&run);
+    assert_eq!(times(&page, "<circle"), drawn - 1);
+    assert!(page.contains("after a reboot of the host have no place on this clock"));
+}
+
+#[test]
+fn a_validation_over_some_items_is_never_the_best() {
+    let mut run = sample::soup();
+    let best = |run: &Run| {
+        let page = page(run);
+        let from = page.find("<g class=\"mark best\"><title>").unwrap();
+        page[from + "<g class=\"mark best\"><title>".len()..].split(':').next().unwrap().to_owned()
+    };
+    assert_eq!(best(&run), "Validation 6");
+    for record in &mut run.records {
+        if let Event::ValidationRequested { ticket: 6, items, .. } = &mut record.event {
+            *items = Some(vec!["row-0".into()]);
+        }
+    }
+    assert_eq!(best(&run), "Validation 7");
+    assert!(page(&run).contains("only 1 item."));
 }
 
 #[test]
