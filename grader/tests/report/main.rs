@@ -1,4 +1,5 @@
 //! The page about a run.
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 mod sample;
 
@@ -17,11 +18,7 @@ fn times(page: &str, text: &str) -> usize {
 
 #[test]
 fn the_same_run_is_the_same_page() {
-    let pages = [page(&sample::soup()), page(&sample::soup())];
-    assert_eq!(pages[0], pages[1]);
-    if let Some(path) = std::env::var_os("AIRLOCK_REPORT_SAMPLE") {
-        std::fs::write(path, &pages[0]).unwrap();
-    }
+    assert_eq!(page(&sample::soup()), page(&sample::soup()));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use airlock_grader::Digest;
 use airlock_grader::journal::{CandidateKind, Event, Head, Outcome, Record, SealedFor};
@@ -78,7 +79,7 @@ impl Run {
 
     /// An event so many seconds after the start of the run.
     pub(crate) fn at(&mut self, seconds: f64, event: Event) {
-        let ns = (seconds * 1e9) as u64;
+        let ns = u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap();
         self.records.push(Record {
             seq: self.records.len() as u64,
             prev: digest("before"),
@@ -106,7 +107,7 @@ impl Run {
     }
 
     /// A request for a validation and its result: so many of 297, or nothing.
-    fn validates(&mut self, from: f64, to: f64, ticket: u64, phase: u32, right: Option<u64>) {
+    fn validates(&mut self, from: f64, to: f64, ticket: u64, phase: u32, right: Option<usize>) {
         let name = format!("try {ticket}");
         self.seals(from, &name, CandidateKind::Patch, SealedFor::Validation);
         self.at(from, Event::ValidationRequested { ticket, candidate: digest(&name), items: None });
@@ -122,7 +123,7 @@ impl Run {
             return self.at(to, Event::ValidationFailed { ticket, phase: Some(phase), cause });
         };
         self.ends(to, phase, "validate", end("scorer", Reason::Exited, Some(0)));
-        let results = results(&self.proxy.metric, &[(Status::Ok, right as usize), (Status::Wrong, 297)]);
+        let results = results(&self.proxy.metric, &[(Status::Ok, right), (Status::Wrong, 297)]);
         let tally = self.proxy.metric.tally(&results).unwrap();
         let verdict = digest("verdict");
         self.at(

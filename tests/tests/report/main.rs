@@ -133,12 +133,17 @@ fn a_worse_page_is_seen() {
 /// Pictures for people, in the build directory.
 #[test]
 fn screenshots_are_taken() {
-    let page = render(&sample::soup().input());
-    for (width, height) in [(360, 6000), (1440, 4200)] {
+    for (what, run, width, height) in [
+        ("run", sample::soup(), 360, 6000),
+        ("run", sample::soup(), 1440, 4200),
+        ("hostile", sample::hostile(), 360, 8000),
+    ] {
+        let page = render(&run.input());
         let [light, dark] = [("light", Scheme::Light), ("dark", Scheme::Dark)].map(|(name, scheme)| {
             let browser = browser()?;
             let dir = save(&page);
-            let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{width}-{name}.png"));
+            let file =
+                Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{what}-{width}-{name}.png"));
             let options =
                 [format!("--screenshot={}", file.display()), format!("--window-size={width},{height}")];
             open(browser, &dir, "page.html", scheme, &options.each_ref().map(String::as_str));
