@@ -129,6 +129,9 @@ fn cells(
         (true, ..) => row.cell(|html| html.leaf("b", &[], "best: the result")),
         (false, Some(_), _) => row.text("scored"),
         (false, None, Some(phase)) => row.text(format_args!("claimed by phase {phase}, no verdict")),
+        (false, None, None) if candidate.checkpoint.as_ref().is_some_and(|found| !found.valid) => {
+            row.cell(|html| html.leaf("b", &[("class", &"bad")], "not valid"));
+        }
         (false, None, None) if candidate.passed_over => row.text("not selected"),
         (false, None, None) => row.text("not scored"),
     }

@@ -53,7 +53,7 @@ fn verdict(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
         });
         let Some((score, sigma)) = result(input) else { return };
         html.element("div", &[], |html| {
-            html.element("span", &[("class", &"label")], |html| html.foreign(&input.task.metric.name));
+            html.element("span", &[("class", &"label")], |html| html.name(40, &input.task.metric.name));
             html.element("strong", &[], |html| match score {
                 None => html.text("no score"),
                 Some(score) if score.n.get() == 1 => html.text(score.sum),
@@ -146,7 +146,7 @@ fn overview(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
         });
     });
     fact(html, "Metric", |html| {
-        html.foreign(&task.metric.name);
+        html.name(80, &task.metric.name);
         let (items, k) = (task.metric.metric.items().len() as u64, task.metric.metric.k().get());
         html.text(format_args!(", {} planned", count(items, "item")));
         if k > 1 {

@@ -45,9 +45,12 @@ impl Html {
 
     /// Text of foreign origin, whose writing direction stays within it.
     pub(super) fn foreign(&mut self, text: impl Display) {
-        self.markup("<bdi>");
-        self.text(text);
-        self.markup("</bdi>");
+        self.name(LONGEST, text);
+    }
+
+    /// A foreign name where there is room for this many characters only.
+    pub(super) fn name(&mut self, room: usize, name: impl Display) {
+        self.element("bdi", &[], |html| html.brief(room, name));
     }
 
     /// An element and what is in it.

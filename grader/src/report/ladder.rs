@@ -25,7 +25,7 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>)
     html.element("figure", &[], |html| {
         html.element("figcaption", &[], |html| {
             html.text("Place on the ladder, σ from 0 to 1, of ");
-            html.foreign(&input.task.metric.name);
+            html.name(80, &input.task.metric.name);
         });
         html.element(
             "svg",
@@ -84,7 +84,7 @@ fn row(html: &mut Html, story: &Story<'_>, top: usize, candidate: &Candidate<'_>
         html.element("text", &[("x", &"0"), ("y", &(top + 16)), ("dx", &"6")], |html| {
             html.element("tspan", &[], |html| html.brief(12, candidate.name(story)));
             let found = candidate.verdict.map_or_else(String::new, |(found, _)| score(found));
-            html.text(" ");
+            html.text(" · ");
             html.brief(10, found);
             html.text(format_args!(" · σ {sigma}"));
         });

@@ -77,7 +77,7 @@ fn caption(html: &mut Html, input: &ReportInput<'_>, plot: &Plot<'_>) {
     html.text("Validations over the research clock");
     if let (Some(proxy), Some(_)) = (input.task.proxy, &plot.scale) {
         html.text("; height is ");
-        html.foreign(&proxy.name);
+        html.name(80, &proxy.name);
         html.text(format_args!(", {}", better(proxy.metric.direction())));
     }
 }

@@ -75,7 +75,7 @@ fn a_finished_run_is_told_whole() {
         "submitted after 6 min 52 s of 10 min, 7 validations",
         "600 items planned, higher is better",
         ">soup-400<",
-        "not selected",
+        "not valid",
         "best: the result",
         "503 ok",
         "4 missing",
