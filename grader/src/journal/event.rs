@@ -97,6 +97,11 @@ pub enum Event {
         /// Untrusted: where the candidate lies in the workspace.
         name: String,
     },
+    /// The choice cannot be sealed or compared; nothing of it is scored.
+    ChoiceRefused {
+        /// Airlock's own words.
+        cause: String,
+    },
     /// The choice, sealed.
     Submitted {
         /// The choice.
@@ -107,10 +112,12 @@ pub enum Event {
         /// Untrusted: the agent's words.
         reason: String,
     },
-    /// The time was over; what lay there was kept as evidence and is not submitted.
+    /// Research ended without a choice; what lay there was kept as evidence and is not submitted.
     DeadlineCapture {
         /// The sealed copy, if there was something to seal.
         candidate: Option<Digest>,
+        /// Whether research ended by itself, before its time was over.
+        early: bool,
     },
     /// A gate looked at a candidate.
     GateResult {
@@ -262,6 +269,7 @@ impl Event {
             | Event::ValidationResult { .. }
             | Event::ValidationFailed { .. }
             | Event::Chosen { .. }
+            | Event::ChoiceRefused { .. }
             | Event::Submitted { .. }
             | Event::NoCandidate { .. }
             | Event::DeadlineCapture { .. }

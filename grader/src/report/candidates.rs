@@ -1,5 +1,6 @@
 //! What was submitted, what became of it, and how it scored.
 
+use super::head::warning;
 use super::html::Html;
 use super::input::ReportInput;
 use super::ladder::sigma;
@@ -50,11 +51,17 @@ pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>)
 }
 
 fn submission(html: &mut Html, story: &Story<'_>) {
+    if let Some(cause) = story.refused {
+        warning(html, |html| {
+            html.text("The choice cannot be scored: ");
+            html.foreign(cause);
+        });
+    }
     let choice = story.research.as_ref().and_then(|research| research.ended);
     let (digest, word) = match choice {
         Some((_, Choice::Submitted(Some(digest)))) => (digest, "Submitted: "),
-        Some((_, Choice::Deadline(Some(digest)))) => {
-            (digest, "Captured at the deadline as evidence, and not submitted: ")
+        Some((_, Choice::Deadline(Some(digest)) | Choice::Nothing(Some(digest)))) => {
+            (digest, "Captured at the end of research as evidence, and not submitted: ")
         }
         _ => return,
     };

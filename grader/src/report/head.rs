@@ -177,7 +177,7 @@ fn research(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
         Some((_, Choice::Submitted(_))) => "submitted",
         Some((_, Choice::None(_))) => "gave up",
         Some((_, Choice::Deadline(_))) => "out of time",
-        Some((_, Choice::Nothing)) => "ended without a word",
+        Some((_, Choice::Nothing(_))) => "ended without a word",
         None => "not over",
     };
     let used = research.ended.and_then(|(record, _)| research.elapsed(record));

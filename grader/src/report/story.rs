@@ -21,6 +21,8 @@ pub(super) struct Story<'a> {
     pub(super) gates: Vec<Gate<'a>>,
     /// By number.
     pub(super) phases: BTreeMap<u32, Phase<'a>>,
+    /// Why the choice could not be sealed or compared.
+    pub(super) refused: Option<&'a str>,
     /// The result, if there is one.
     pub(super) result: Option<Option<Digest>>,
     pub(super) state: State<'a>,
@@ -60,8 +62,8 @@ pub(super) enum Choice<'a> {
     None(&'a str),
     /// What lay there at the deadline.
     Deadline(Option<Digest>),
-    /// The agent ended without a word.
-    Nothing,
+    /// The agent ended without a word; what lay there.
+    Nothing(Option<Digest>),
 }
 
 /// A ticket.
@@ -219,7 +221,13 @@ impl<'a> Story<'a> {
                 }
             }
             Event::NoCandidate { reason } => self.chosen(record, Choice::None(reason)),
-            Event::DeadlineCapture { candidate } => self.chosen(record, Choice::Deadline(*candidate)),
+            Event::ChoiceRefused { cause } => self.refused = Some(cause),
+            Event::DeadlineCapture { candidate, early } => {
+                let choice = if *early { Choice::Nothing(*candidate) } else { Choice::Deadline(*candidate) };
+                // It was captured after research had ended.
+                let over = self.research.as_ref().and_then(|research| research.over);
+                self.chosen(over.unwrap_or(record), choice);
+            }
             Event::GateResult { gate, candidate, passed, .. } => {
                 self.gates.push(Gate { gate, candidate: *candidate, passed: *passed });
             }
@@ -254,7 +262,7 @@ impl<'a> Story<'a> {
                 self.state = State::Closed(*outcome);
                 let over = self.research.as_ref().and_then(|research| research.over);
                 if let (Outcome::NothingSubmitted, Some(over)) = (outcome, over) {
-                    self.chosen(over, Choice::Nothing);
+                    self.chosen(over, Choice::Nothing(None));
                 }
             }
         }

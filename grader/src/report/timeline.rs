@@ -143,7 +143,7 @@ impl Plot<'_> {
             Choice::Submitted(_) => "submitted",
             Choice::None(_) => "no candidate",
             Choice::Deadline(_) => "out of time",
-            Choice::Nothing => "ended without a word",
+            Choice::Nothing(_) => "ended without a word",
         };
         match self.research.elapsed(record) {
             Some(ns) => format!("{word} at {}", duration(ns / 1_000_000)),

@@ -122,32 +122,51 @@ fn an_unfinished_run_says_so() {
 
 #[test]
 fn every_end_of_research_has_its_words() {
-    let captured = Event::DeadlineCapture { candidate: Some(sample::digest("left")) };
-    for (event, outcome, word, words) in [
+    let capture = |early| Event::DeadlineCapture { candidate: Some(sample::digest("left")), early };
+    for (events, outcome, word, words) in [
         (
-            Some(captured),
+            vec![capture(false)],
             Outcome::DeadlinePassed,
             "Deadline passed",
-            "out of time after 9 min 30 s of 10 min",
+            "out of time after 9 min 20 s of 10 min",
         ),
         (
-            None,
+            vec![capture(true)],
+            Outcome::NothingSubmitted,
+            "Nothing submitted",
+            "ended without a word after 9 min 20 s",
+        ),
+        (
+            vec![],
             Outcome::NothingSubmitted,
             "Nothing submitted",
             "ended without a word after 9 min 20 s of 10 min",
         ),
     ] {
         let mut run = sample::without_candidate("");
-        run.records.truncate(2);
-        let ended = sample::without_candidate("").records[3].event.clone();
+        let ended = run.records[3].event.clone();
         assert!(matches!(ended, Event::PhaseEnded { .. }));
+        run.records.truncate(2);
         run.at(560.4, ended);
-        event.into_iter().for_each(|event| run.at(570.4, event));
+        let captured = events.len();
+        events.into_iter().for_each(|event| run.at(570.4, event));
         run.at(571.0, Event::Closed { outcome });
         let page = page(&run);
         assert!(page.contains(word) && page.contains(words), "{word}");
-        assert_eq!(times(&page, "as evidence, and not submitted"), usize::from(word == "Deadline passed"));
+        assert_eq!(times(&page, "as evidence, and not submitted"), captured);
     }
+}
+
+#[test]
+fn a_choice_that_cannot_be_scored_is_explained() {
+    let mut run = sample::without_candidate("");
+    run.records.truncate(2);
+    run.at(90.0, Event::Chosen { name: "solution".into() });
+    run.at(91.0, Event::ChoiceRefused { cause: "solution/<a> is a FIFO".into() });
+    run.at(92.0, Event::Closed { outcome: Outcome::GateFailed });
+    let page = page(&run);
+    assert!(page.contains("The choice cannot be scored: <bdi>solution/&lt;a&gt; is a FIFO</bdi>"));
+    assert!(page.contains(">Refused by a gate</strong>") && page.contains("submitted after 1 min 29 s"));
 }
 
 #[test]
