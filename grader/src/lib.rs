@@ -10,6 +10,7 @@ pub mod journal;
 pub mod protocol;
 pub mod receipt;
 pub mod report;
+pub mod run;
 pub mod score;
 pub mod seal;
 pub mod task;

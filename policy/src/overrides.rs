@@ -43,9 +43,11 @@ pub struct MountArg {
     pub mode: MountMode,
     /// Whether programs and libraries in it may be run.
     pub exec: bool,
+    /// Whether it is a Unix socket, and what listens on it can be connected to from inside.
+    pub socket: bool,
 }
 
-/// Reads `SRC:DST[:OPTIONS]`; the options are `ro` or `rw`, and `exec`, separated by commas.
+/// Reads `SRC:DST[:OPTIONS]`; the options are `ro` or `rw`, `exec` and `socket`, separated by commas.
 pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
     let bad = |message: &str| PolicyError::Argument {
         option: "--mount",
@@ -62,19 +64,20 @@ pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
             ));
         }
     };
-    let (mut mode, mut exec) = (MountMode::Ro, false);
+    let (mut mode, mut exec, mut socket) = (MountMode::Ro, false, false);
     for option in options.split(',').filter(|_| parts.len() == 3) {
         match option {
             "ro" => mode = MountMode::Ro,
             "rw" => mode = MountMode::Rw,
             "exec" => exec = true,
-            _ => return Err(bad("the options are `ro` or `rw`, and `exec`, separated by commas")),
+            "socket" => socket = true,
+            _ => return Err(bad("the options are `ro` or `rw`, `exec` and `socket`, separated by commas")),
         }
     }
     if source.is_empty() || target.is_empty() {
         return Err(bad("expected SOURCE:TARGET, neither of them empty"));
     }
-    Ok(MountArg { source: (*source).to_owned(), target: (*target).to_owned(), mode, exec })
+    Ok(MountArg { source: (*source).to_owned(), target: (*target).to_owned(), mode, exec, socket })
 }
 
 /// The command line as a document whose "file" has one option a line, so that its mistakes are shown the
@@ -88,15 +91,16 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
         document.process.cwd = Some(target.clone());
         document.mount.push(At::new(
             source.span(),
-            MountTable { source, target, mode: MountMode::Rw, exec: true, optional: false },
+            MountTable { source, target, mode: MountMode::Rw, exec: true, optional: false, socket: false },
         ));
     }
-    for MountArg { source, target, mode, exec } in &overrides.mounts {
+    for MountArg { source, target, mode, exec, socket } in &overrides.mounts {
         let whole = line.add("--mount", format!("{source}:{target}"));
         let colon = whole.span().start + source.len();
         let source = At::new(whole.span().start..colon, source.clone());
         let target = At::new(colon + 1..whole.span().end, target.clone());
-        let mount = MountTable { source, target, mode: *mode, exec: *exec, optional: false };
+        let (mode, exec, socket) = (*mode, *exec, *socket);
+        let mount = MountTable { source, target, mode, exec, optional: false, socket };
         document.mount.push(At::new(whole.span(), mount));
     }
     document.limits.memory = line.quantity("--memory", &overrides.memory);
@@ -194,6 +198,7 @@ mod tests {
         assert_eq!(mount("a:/b").mode, MountMode::Ro);
         assert_eq!(mount("a:/b:ro").mode, MountMode::Ro);
         assert_eq!(mount("a:/b:rw").mode, MountMode::Rw);
+        assert_eq!((mount("a:/b").socket, mount("a:/b:ro,socket").socket), (false, true));
         for bad in ["a", "a:", ":/b", "a:/b:rwx", "a:/b:rw:c", ""] {
             assert!(matches!(parse_mount_arg(bad), Err(PolicyError::Argument { .. })), "{bad}");
         }

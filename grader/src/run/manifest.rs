@@ -1,8 +1,9 @@
 //! `RUN/run.json`: what a run is, fixed before it begins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use airlock_policy::BestEffort;
 use serde::{Deserialize, Serialize};
 
 use crate::Digest;
@@ -36,6 +37,8 @@ pub struct Manifest {
     pub budget: BudgetFacts,
     /// GPUs that phases may lease, by id.
     pub gpus: Vec<String>,
+    /// Clauses that every policy may lower to what the host can do.
+    pub best_effort: BTreeSet<BestEffort>,
     /// Every departure from the task as its author wrote it, in words; empty for an official run.
     pub overrides: Vec<String>,
     /// The public key that its receipt will be verified with.

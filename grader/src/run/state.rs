@@ -46,8 +46,10 @@ pub struct State {
     pub chosen: Option<String>,
     /// Why there is no candidate.
     pub no_candidate: Option<String>,
-    /// The deadline has passed, and what lay there was kept.
-    pub captured: bool,
+    /// Research ended without a choice, and what lay there was kept; whether that was before its time was over.
+    pub captured: Option<bool>,
+    /// Why the choice is nothing that can be scored.
+    pub refused: Option<String>,
     /// The sealed choice.
     pub submitted: Option<Digest>,
     /// Gates that looked at the submission, and whether they let it pass.
@@ -75,6 +77,10 @@ pub struct Research {
     pub boot_id: String,
     /// `CLOCK_BOOTTIME` in nanoseconds.
     pub boot_ns: u64,
+    /// The last event of this boot.
+    pub last_ns: u64,
+    /// What research took during earlier boots.
+    pub spent_ns: u64,
 }
 
 /// A phase.
@@ -195,11 +201,13 @@ impl State {
 
     /// Takes one more event in.
     pub fn apply(&mut self, record: &Record) {
+        if let Some(research) = self.research.as_mut().filter(|research| research.boot_id == record.boot_id) {
+            research.last_ns = record.boot_ns;
+        }
         match &record.event {
             Event::PhaseStarted { name, .. } => {
                 if name == names::EXPLORE && self.research.is_none() {
-                    let (boot_id, boot_ns) = (record.boot_id.clone(), record.boot_ns);
-                    self.research = Some(Research { boot_id, boot_ns });
+                    self.research = Some(Research::begin(record, 0));
                 }
                 let (name, started_ns) = (name.clone(), record.boot_ns);
                 self.phases.push(PhaseState { name, started_ns, ended: None, void: false });
@@ -224,7 +232,8 @@ impl State {
             }
             Event::Chosen { name } => self.chosen = Some(name.clone()),
             Event::NoCandidate { reason } => self.no_candidate = Some(reason.clone()),
-            Event::DeadlineCapture { .. } => self.captured = true,
+            Event::DeadlineCapture { early, .. } => self.captured = Some(*early),
+            Event::ChoiceRefused { cause } => self.refused = Some(cause.clone()),
             Event::Submitted { candidate } => self.submitted = Some(*candidate),
             Event::GateResult { gate, candidate, passed, .. } if self.submitted == Some(*candidate) => {
                 self.gates.push((gate.clone(), *passed));
@@ -239,7 +248,7 @@ impl State {
                 self.claims.push(Claim { candidate: *candidate, phase: *phase, verdict: None });
             }
             Event::Verdict { phase, score, counts, .. } => {
-                let claim = self.claims.iter_mut().find(|claim| claim.phase == *phase);
+                let claim = self.claims.iter_mut().rfind(|claim| claim.phase == *phase);
                 if let Some(claim) = claim {
                     claim.verdict = Some((*score, *counts));
                 }
@@ -267,12 +276,15 @@ impl State {
         if self.interrupted.is_some() {
             return Next::Decide;
         }
-        let Some(submitted) = self.submitted else {
-            return self.next_in_research(agent);
-        };
         if self.result.is_some() {
             return Next::Close(self.outcome());
         }
+        if self.refused.is_some() {
+            return Next::Conclude;
+        }
+        let Some(submitted) = self.submitted else {
+            return self.next_in_research(agent);
+        };
         if self.gates.is_empty() {
             return Next::Gate;
         }
@@ -296,10 +308,8 @@ impl State {
         if self.no_candidate.is_some() {
             return Next::Close(Outcome::NoCandidate);
         }
-        if self.captured {
-            let late = self.last(names::EXPLORE).and_then(|phase| phase.ended);
-            let late = late.is_none_or(|end| end.reason == Reason::WallTimeout);
-            return Next::Close(if late { Outcome::DeadlinePassed } else { Outcome::NothingSubmitted });
+        if let Some(early) = self.captured {
+            return Next::Close(if early { Outcome::NothingSubmitted } else { Outcome::DeadlinePassed });
         }
         match self.last(names::EXPLORE).and_then(|phase| phase.ended) {
             // The agent's own end, whatever it was, is the end of research.
@@ -312,9 +322,32 @@ impl State {
     fn outcome(&self) -> Outcome {
         match &self.result {
             Some((_, Some(_))) => Outcome::Scored,
-            _ if self.gates.iter().any(|(_, passed)| !passed) => Outcome::GateFailed,
+            _ if self.refused.is_some() || self.gates.iter().any(|(_, passed)| !passed) => Outcome::GateFailed,
             _ => Outcome::NothingValid,
         }
+    }
+
+    /// The time that research has left, in nanoseconds. Where validations do not count, the clock stands still while
+    /// one is open.
+    pub fn research_left_ns(&self, now_ns: u64, budget_ms: u64, validations_count: bool) -> u64 {
+        let budget = budget_ms.saturating_mul(1_000_000);
+        let Some(research) = &self.research else { return budget };
+        let elapsed = research.spent_ns.saturating_add(now_ns.saturating_sub(research.boot_ns));
+        let credit = if validations_count { 0 } else { self.validating_ns(research.boot_ns, now_ns) };
+        budget.saturating_sub(elapsed.saturating_sub(credit))
+    }
+
+    /// How long at least one validation was open.
+    fn validating_ns(&self, since_ns: u64, now_ns: u64) -> u64 {
+        let (mut sum, mut covered) = (0, since_ns);
+        for ticket in self.tickets.values() {
+            let (begin, end) = (ticket.asked_ns.max(covered), ticket.ended_ns.unwrap_or(now_ns).min(now_ns));
+            if end > begin {
+                sum += end - begin;
+                covered = end;
+            }
+        }
+        sum
     }
 
     /// The number that the next phase gets.
@@ -371,21 +404,16 @@ impl State {
 
     /// What a crash has cut off that may not be done again without a word from an operator.
     pub fn cut_off(&self, lifecycle: Lifecycle) -> Option<String> {
-        let lost = |phase: &&PhaseState| {
-            !phase.void
-                && phase.ended.is_none_or(|end| {
-                    end.reason == Reason::SupervisorLost
-                })
-        };
-        if lifecycle == Lifecycle::Replay && self.selected.is_none()
-            && self.last(names::REPLAY).as_ref().is_some_and(lost)
-        {
+        let replay = self.last(names::REPLAY).filter(|_| lifecycle == Lifecycle::Replay && self.selected.is_none());
+        if replay.is_some_and(PhaseState::is_lost) {
             return Some("the supervisor died during the replay; a second one would be a second try".into());
         }
         let claim = self.claims.iter().rfind(|claim| claim.verdict.is_none())?;
         // The claim is in the journal before the phase is, so a claim without a phase has run nothing.
-        self.phase(claim.phase).filter(|phase| lost(phase)).map(|_| {
-            format!("the supervisor died during the final scoring of {}; it was claimed", claim.candidate)
+        let phase = self.phase(claim.phase).filter(|phase| !phase.void)?;
+        let nothing_ran = phase.ended.is_some_and(|end| end.reason == Reason::SetupFailed);
+        (!nothing_ran).then(|| {
+            format!("the supervisor died during the final scoring of {}, which is claimed once", claim.candidate)
         })
     }
 
@@ -426,16 +454,29 @@ impl State {
         if decision == Decision::Close {
             return;
         }
-        for phase in &mut self.phases {
-            let lost = phase.ended.is_none_or(|end| end.reason == Reason::SupervisorLost);
-            phase.void |= lost;
+        let unanswered = self.claims.iter().filter(|claim| claim.verdict.is_none()).map(|claim| claim.phase);
+        let unanswered: Vec<u32> = unanswered.collect();
+        for (number, phase) in (0..).zip(&mut self.phases) {
+            phase.void |= phase.is_lost() || unanswered.contains(&number);
         }
-        // Research of another boot has had the time up to the operator's word.
-        if let Some(research) = &mut self.research
-            && research.boot_id != record.boot_id
-        {
-            *research = Research { boot_id: record.boot_id.clone(), boot_ns: record.boot_ns };
+        if let Some(research) = self.research.as_ref().filter(|research| research.boot_id != record.boot_id) {
+            let spent = research.spent_ns + (research.last_ns - research.boot_ns);
+            self.research = Some(Research::begin(record, spent));
         }
+    }
+}
+
+impl PhaseState {
+    /// It ended with its supervisor, if at all.
+    fn is_lost(&self) -> bool {
+        self.ended.is_none_or(|end| end.reason == Reason::SupervisorLost)
+    }
+}
+
+impl Research {
+    fn begin(record: &Record, spent_ns: u64) -> Research {
+        let (boot_id, boot_ns) = (record.boot_id.clone(), record.boot_ns);
+        Research { boot_id, boot_ns, last_ns: boot_ns, spent_ns }
     }
 }
 

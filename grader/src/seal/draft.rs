@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
+use globset::GlobSet;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock, fsync, mkdirat, renameat, syncfs};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -54,6 +55,17 @@ impl<'a> Draft<'a> {
         let entry = copier.copy(found, &target)?;
         self.keep(found.path, &target, entry)?;
         Ok(entry)
+    }
+
+    /// Copies a file of a sealed tree into the draft.
+    pub(super) fn take(
+        &mut self,
+        sealed: &Sealed,
+        path: &TreePath,
+        copier: &mut Copier,
+    ) -> Result<(), SealError> {
+        let (entry, target) = sealed.copy_bytes(path, &mut self.destination, copier)?;
+        self.keep(path, &target, Entry::file(entry.executable, entry.size, entry.digest))
     }
 
     /// Writes a file of given bytes.
@@ -160,9 +172,14 @@ impl Drop for Draft<'_> {
 pub(crate) struct CopyAll<'a, 'b> {
     pub(crate) draft: &'b mut Draft<'a>,
     pub(crate) copier: Copier,
+    pub(crate) ignored: &'b GlobSet,
 }
 
 impl Visit for CopyAll<'_, '_> {
+    fn skips(&self, path: &TreePath) -> bool {
+        self.ignored.is_match(path.as_str())
+    }
+
     fn directory(&mut self, path: &TreePath) -> Result<(), SealError> {
         self.draft.destination.directory(path)?;
         self.draft.manifest.insert(path.clone(), Entry::Directory);
