@@ -126,7 +126,7 @@ fn warnings(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
     let weaker = input.receipt.map_or(0, |receipt| receipt.weaker.len());
     if lowered + weaker > 0 {
         warning(html, |html| {
-            html.text("Confined more weakly than the policies ask for by default: see ");
+            html.text("Weaker than the task and its policies ask for by default: see ");
             html.markup("<a href=\"#isolation\">Isolation</a>.");
         });
     }

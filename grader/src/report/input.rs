@@ -7,6 +7,7 @@ use airlock_runtime::report::EndReport;
 use crate::Digest;
 use crate::journal::{Head, Record};
 use crate::receipt::{PublicKey, Statement};
+use crate::run::Manifest;
 use crate::score::{Decimal, ItemResult, Ladder};
 use crate::task::{Lifecycle, NamedMetric};
 
@@ -92,6 +93,24 @@ pub struct ReceiptFacts {
     pub subjects: u64,
     /// What was weaker than the policies ask for by default, and why.
     pub weaker: Vec<String>,
+}
+
+impl<'a> From<&'a Manifest> for ReportTask<'a> {
+    fn from(manifest: &'a Manifest) -> ReportTask<'a> {
+        let task = &manifest.task;
+        ReportTask {
+            id: &task.id,
+            title: task.title.as_deref(),
+            lifecycle: task.lifecycle,
+            metric: &task.metric,
+            proxy: task.proxy.as_ref(),
+            ladder: task.ladder.as_ref(),
+            explore_ms: manifest.budget.explore_ms,
+            in_process: task.in_process,
+            baseline: manifest.agent.is_none(),
+            overrides: &manifest.overrides,
+        }
+    }
 }
 
 impl ReceiptFacts {

@@ -77,9 +77,9 @@ fn weaker(html: &mut Html, input: &ReportInput<'_>, phases: &Phases<'_>) {
         })
         .collect();
     if said.is_empty() && lowered.is_empty() {
-        return html.markup("<p>Nothing was confined more weakly than its policy asks for.</p>");
+        return html.markup("<p>Nothing was weaker than the task and its policies ask for by default.</p>");
     }
-    warning(html, |html| html.text("Weaker than the policies ask for by default:"));
+    warning(html, |html| html.text("Weaker than the task and its policies ask for by default:"));
     html.element("ul", &[], |html| {
         for text in said.iter().take(PHASES) {
             html.element("li", &[], |html| html.foreign(text));

@@ -182,7 +182,7 @@ fn what_is_out_of_the_ordinary_is_said_at_the_top() {
     let page = render(&input);
     let top = &page[..page.find("<nav").unwrap()];
     for text in
-        ["explore has 5m, not 10m", "done once more, 1 time", "Graded in-process", "Confined more weakly"]
+        ["explore has 5m, not 10m", "done once more, 1 time", "Graded in-process", "Weaker than the task"]
     {
         assert!(top.contains(text), "{text}");
     }
