@@ -198,7 +198,8 @@ impl Supervisor {
         }
     }
 
-    fn disk_is_low(&self) -> bool {
+    /// Whether the disk of the run directory is nearly full.
+    pub(crate) fn disk_is_low(&self) -> bool {
         let free = rustix::fs::statvfs(self.directory.path());
         free.is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < DISK_FLOOR)
     }
