@@ -43,9 +43,11 @@ pub struct MountArg {
     pub mode: MountMode,
     /// Whether programs and libraries in it may be run.
     pub exec: bool,
+    /// Left out where the host has no such source.
+    pub optional: bool,
 }
 
-/// Reads `SRC:DST[:OPTIONS]`; the options are `ro` or `rw`, and `exec`, separated by commas.
+/// Reads `SRC:DST[:OPTIONS]`; the options are `ro` or `rw`, `exec` and `optional`, separated by commas.
 pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
     let bad = |message: &str| PolicyError::Argument {
         option: "--mount",
@@ -62,19 +64,20 @@ pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
             ));
         }
     };
-    let (mut mode, mut exec) = (MountMode::Ro, false);
+    let (mut mode, mut exec, mut optional) = (MountMode::Ro, false, false);
     for option in options.split(',').filter(|_| parts.len() == 3) {
         match option {
             "ro" => mode = MountMode::Ro,
             "rw" => mode = MountMode::Rw,
             "exec" => exec = true,
-            _ => return Err(bad("the options are `ro` or `rw`, and `exec`, separated by commas")),
+            "optional" => optional = true,
+            _ => return Err(bad("the options are `ro` or `rw`, `exec` and `optional`, separated by commas")),
         }
     }
     if source.is_empty() || target.is_empty() {
         return Err(bad("expected SOURCE:TARGET, neither of them empty"));
     }
-    Ok(MountArg { source: (*source).to_owned(), target: (*target).to_owned(), mode, exec })
+    Ok(MountArg { source: (*source).to_owned(), target: (*target).to_owned(), mode, exec, optional })
 }
 
 /// The command line as a document whose "file" has one option a line, so that its mistakes are shown the
@@ -91,12 +94,12 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
             MountTable { source, target, mode: MountMode::Rw, exec: true, optional: false },
         ));
     }
-    for MountArg { source, target, mode, exec } in &overrides.mounts {
+    for MountArg { source, target, mode, exec, optional } in &overrides.mounts {
         let whole = line.add("--mount", format!("{source}:{target}"));
         let colon = whole.span().start + source.len();
         let source = At::new(whole.span().start..colon, source.clone());
         let target = At::new(colon + 1..whole.span().end, target.clone());
-        let mount = MountTable { source, target, mode: *mode, exec: *exec, optional: false };
+        let mount = MountTable { source, target, mode: *mode, exec: *exec, optional: *optional };
         document.mount.push(At::new(whole.span(), mount));
     }
     document.limits.memory = line.quantity("--memory", &overrides.memory);
@@ -194,6 +197,7 @@ mod tests {
         assert_eq!(mount("a:/b").mode, MountMode::Ro);
         assert_eq!(mount("a:/b:ro").mode, MountMode::Ro);
         assert_eq!(mount("a:/b:rw").mode, MountMode::Rw);
+        assert!(mount("a:/b:rw,optional").optional && !mount("a:/b:rw").optional);
         for bad in ["a", "a:", ":/b", "a:/b:rwx", "a:/b:rw:c", ""] {
             assert!(matches!(parse_mount_arg(bad), Err(PolicyError::Argument { .. })), "{bad}");
         }
