@@ -23,7 +23,7 @@ pub(crate) enum Command {
     /// List, show, check policies, or print their schema
     Policy(PolicyArgs),
     /// Check task directories, or print the schema of their manifest
-    Task(TaskArgs),
+    Task(crate::task_args::TaskArgs),
     /// Say what this host can enforce, with a remedy for each lack
     Doctor(FormatArgs),
     /// List the sandboxes that run
@@ -96,7 +96,7 @@ pub(crate) struct OverrideArgs {
     workspace: Option<PathBuf>,
     /// Mount SRC at DST: read-only unless `:rw` is added, without programs and native libraries unless `:exec` is;
     /// with `:optional`, only if SRC is there
-    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec,optional]", value_parser = mount)]
+    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec,optional,socket]", value_parser = mount)]
     mounts: Vec<MountArg>,
     /// Memory limit, swap included: 4GiB
     #[arg(long, value_name = "SIZE")]
@@ -153,26 +153,6 @@ pub(crate) enum PolicyCommand {
         policies: Vec<String>,
     },
     /// Print the JSON Schema of policy files
-    Schema,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TaskArgs {
-    #[command(subcommand)]
-    pub(crate) command: TaskCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TaskCommand {
-    /// Check task directories; all mistakes are named with line and column
-    Check {
-        /// Task directories
-        #[arg(required = true, value_name = "DIR")]
-        tasks: Vec<PathBuf>,
-        #[command(flatten)]
-        format: FormatArgs,
-    },
-    /// Print the JSON Schema of task.toml
     Schema,
 }
 

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod output;
+mod task_args;
 
 use std::process::ExitCode;
 

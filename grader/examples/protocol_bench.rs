@@ -13,7 +13,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use airlock_grader::protocol::bind::bind_socket;
+use airlock_grader::protocol::bind::{Access, bind_socket};
 use airlock_grader::protocol::link::{Act, Acts, Done, Link, LinkLimits};
 use airlock_grader::protocol::messages::{
     Cancel, NoCandidate, Outcome, Phase, Queued, ResultOf, RunFacts, Status, Submit, Validate,
@@ -141,7 +141,7 @@ fn main() -> Result<(), Failure> {
         ("server", serve_clock),
         ("server and link", serve_link),
     ] {
-        let listener = bind_socket(&directory, Path::new(name), None)?;
+        let listener = bind_socket(&directory, Path::new(name), Access::Own)?;
         listener.set_nonblocking(false)?;
         thread::spawn(move || server(listener));
         for (how, reconnect) in [("one connection", false), ("one each", true)] {

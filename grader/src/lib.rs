@@ -4,13 +4,17 @@
 //! a namespace is made: sandboxes are asked for from `airlock-runtime`.
 
 pub mod changeset;
+mod digest;
 pub mod gate;
 pub mod journal;
 pub mod protocol;
 pub mod receipt;
+pub mod run;
 pub mod score;
 pub mod seal;
 pub mod task;
+
+pub use digest::{Digest, DigestError};
 
 /// A program of FORMATS.md, by the name in its first line.
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use airlock_grader::Digest;
 use airlock_grader::journal::canonical;
-use airlock_grader::seal::Digest;
 use airlock_grader::task::{
     Handover, Lifecycle, MountSource, PartError, PhaseName, RunSource, Submission, Task, TaskError,
     json_schema,

@@ -124,8 +124,8 @@ impl Merge<'_> {
                 self.faults.push(Fault::new(message).at(spot.place()));
                 continue;
             }
-            let MountTable { mode, exec, optional, .. } = table;
-            let mount = Mount { source, target, mode, exec, optional };
+            let MountTable { mode, exec, optional, socket, .. } = table;
+            let mount = Mount { source, target, mode, exec, optional, socket };
             self.policy.spots.insert(mount.clause(), spot);
             self.policy.spots.insert(mount.source_clause(), source_spot);
             match self.policy.mount.iter_mut().find(|below| below.target == mount.target) {

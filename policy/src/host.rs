@@ -32,6 +32,9 @@ pub(crate) const ETC: [&str; 16] = [
     "/etc/ssl/openssl.cnf",
 ];
 
+/// Where software lies that is not the distribution's, each in a directory of its own.
+pub(crate) const OPT: &str = "/opt";
+
 /// Debian keeps the settings of `/usr/lib/jvm/java-N-openjdk-ARCH` in `/etc/java-N-openjdk`, with links to
 /// them below `/usr`; without them that Java does not start.
 const JVM: &str = "/usr/lib/jvm";
@@ -44,6 +47,8 @@ pub struct HostTree {
     /// Whether the sources of the policy's mounts exist, links followed. A source that is not here is
     /// taken to exist.
     pub sources: BTreeMap<PathBuf, bool>,
+    /// Directories and links that the host has in `/opt`, where the policy mounts something there that the host has no place for.
+    pub opt: Option<BTreeMap<String, HostEntry>>,
 }
 
 /// One entry of the host's tree.
@@ -65,7 +70,7 @@ impl HostTree {
         let fixed = TOP.into_iter().chain(ETC).map(String::from);
         let system =
             fixed.chain(javas).filter_map(|path| look(Path::new(&path)).map(|entry| (path, entry))).collect();
-        HostTree { system, sources: BTreeMap::new() }
+        HostTree { system, sources: BTreeMap::new(), opt: None }
     }
 
     /// Looks at the sources of the policy's mounts too, so that an optional one can be left out and a missing
@@ -75,6 +80,17 @@ impl HostTree {
             let missing = fs::metadata(&mount.source)
                 .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory));
             self.sources.insert(mount.source.clone(), !missing);
+        }
+        // Nothing can be mounted where the host has no directory for it, so the directory above is made anew then.
+        let new = |target: &PathBuf| {
+            let name = target.strip_prefix(OPT).ok().and_then(|below| below.components().next());
+            name.is_some_and(|name| look(&Path::new(OPT).join(name)).is_none())
+        };
+        if policy.mount.iter().any(|mount| new(&mount.target)) {
+            let entries = fs::read_dir(OPT).into_iter().flatten().flatten();
+            let paths = entries.filter_map(|entry| entry.path().into_os_string().into_string().ok());
+            let entries = paths.filter_map(|path| Some((path.clone(), look(Path::new(&path))?)));
+            self.opt = Some(entries.filter(|(_, entry)| *entry != HostEntry::File).collect());
         }
         self
     }

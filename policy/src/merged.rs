@@ -89,6 +89,8 @@ pub struct Mount {
     pub exec: bool,
     /// Left out where the host has no such source.
     pub optional: bool,
+    /// The source is a Unix socket, and what listens on it can be connected to from inside.
+    pub socket: bool,
 }
 
 /// The command's start.

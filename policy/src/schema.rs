@@ -208,6 +208,9 @@ pub(crate) struct MountTable {
     /// Left out where the host has no such source. Default: false.
     #[serde(default)]
     pub(crate) optional: bool,
+    /// The source is a Unix socket, and what listens on it can be connected to from inside. Default: false.
+    #[serde(default)]
+    pub(crate) socket: bool,
 }
 
 /// Whether a mount may be written.
@@ -393,4 +396,14 @@ pub enum BestEffort {
     Limits,
     /// The device filter.
     Devices,
+}
+
+impl BestEffort {
+    /// As policies write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            BestEffort::Limits => "limits",
+            BestEffort::Devices => "devices",
+        }
+    }
 }

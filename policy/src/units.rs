@@ -41,6 +41,15 @@ impl Duration {
     }
 }
 
+impl std::str::FromStr for Duration {
+    type Err = Fault;
+
+    /// `90s`, `30m` or `4h`; the unit must be there.
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        Duration::parse(text)
+    }
+}
+
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_largest(f, self.0, &SIZE_UNITS[..4], "B")

@@ -138,8 +138,9 @@ pub(crate) fn clone_tree(
         FileKind::Directory => FileType::Directory,
         FileKind::File => FileType::RegularFile,
         FileKind::CharDevice => FileType::CharacterDevice,
-        FileKind::BlockDevice | FileKind::Socket | FileKind::Fifo => {
-            return Err(io::Error::other("only directories, files and character devices are mounted"));
+        FileKind::Socket => FileType::Socket,
+        FileKind::BlockDevice | FileKind::Fifo => {
+            return Err(io::Error::other("block devices and FIFOs are not mounted"));
         }
     };
     if found != wanted {

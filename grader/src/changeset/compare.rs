@@ -6,7 +6,9 @@ use std::os::fd::BorrowedFd;
 use globset::GlobSet;
 
 use super::{Change, Changeset, ChangesetError};
-use crate::seal::{Copier, Draft, Found, Limits, Manifest, SealError, Sealed, Store, TreePath, Visit, walk};
+use crate::seal::{
+    Copier, Draft, Entry, FileEntry, Found, Limits, Manifest, SealError, Sealed, Store, TreePath, Visit, walk,
+};
 
 /// Compares the tree whose root is `tree` with the frozen one, and seals the files that differ.
 ///
@@ -33,6 +35,21 @@ pub fn compare(
     let counted = gone.filter(|path| !below_excluded(excluded, path));
     changes.extend(counted.map(|path| Change::Removed { path: path.clone() }));
     Ok(Changeset::new(frozen.digest(), draft.publish()?.digest(), changes))
+}
+
+/// Compares two sealed trees. The contents of the changeset are the whole second tree.
+pub fn between(frozen: &Sealed, tree: &Sealed) -> Changeset {
+    let (before, after) = (frozen.manifest(), tree.manifest());
+    let differs = |path: &TreePath, entry: &FileEntry| before.file(path) != Some(entry);
+    let new = after.files().filter(|(path, entry)| differs(path, entry));
+    let mut changes: Vec<Change> = new
+        .filter_map(|(path, entry)| {
+            Change::new(path.clone(), before, Entry::file(entry.executable, entry.size, entry.digest))
+        })
+        .collect();
+    let gone = before.files().filter(|(path, _)| after.file(path).is_none());
+    changes.extend(gone.map(|(path, _)| Change::Removed { path: path.clone() }));
+    Changeset::new(frozen.digest(), tree.digest(), changes)
 }
 
 fn below_excluded(excluded: &GlobSet, path: &TreePath) -> bool {

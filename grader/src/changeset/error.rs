@@ -1,6 +1,7 @@
 //! What can be wrong with a changeset or a patch.
 
-use crate::seal::{Digest, NameError, SealError, TreePath};
+use crate::Digest;
+use crate::seal::{NameError, SealError, TreePath};
 
 /// Why a changeset could not be made, read or applied.
 #[derive(Debug, thiserror::Error)]

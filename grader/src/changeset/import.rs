@@ -6,7 +6,8 @@ use super::error::{PatchError, PatchFault};
 use super::parse::{Action, PatchHunk, Section, parse};
 use super::render::text_of;
 use super::{Change, Changeset, ChangesetError, Mark, lines, result};
-use crate::seal::{Digest, Entry, Limits, Sealed, Store, TreePath};
+use crate::Digest;
+use crate::seal::{Entry, Limits, Sealed, Store, TreePath};
 
 /// Largest patch that is read, in bytes.
 pub const LARGEST_PATCH: usize = 64 << 20;

@@ -7,6 +7,7 @@
 //! | from | to | by |
 //! | --- | --- | --- |
 //! | a tree | a changeset | [`compare`] |
+//! | two sealed trees | a changeset | [`between`] |
 //! | a patch (text) | a changeset | [`import_patch`], which guesses nothing |
 //! | a changeset | a patch, for people | [`render_patch`] |
 //! | a changeset | a changed tree | [`apply`] |
@@ -23,7 +24,7 @@ mod render;
 mod tests;
 
 pub use apply::apply;
-pub use compare::compare;
+pub use compare::{between, compare};
 pub use error::{ChangesetError, PatchError, PatchFault};
 pub(crate) use hunks::{Hunk, Mark, hunks, lines};
 pub use import::{LARGEST_PATCH, import_patch};
@@ -32,7 +33,8 @@ pub(crate) use render::text_of;
 
 use serde::{Deserialize, Serialize};
 
-use crate::seal::{Digest, Entry, Manifest, Sealed, Store, TreePath};
+use crate::Digest;
+use crate::seal::{Entry, Manifest, Sealed, Store, TreePath};
 
 /// The version of the format.
 const VERSION: u32 = 1;

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::{Listener, listen};
 use super::{Refusal, Rule, has_suffix, read_entries, read_header, scan_pickles};
-use crate::seal::{Digest, FileEntry, SealError, Sealed, TreePath, io_failure};
+use crate::Digest;
+use crate::seal::{FileEntry, SealError, Sealed, TreePath, io_failure};
 
 /// What an artifact may hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

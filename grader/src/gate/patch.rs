@@ -3,7 +3,7 @@
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::overlap::HiddenRows;
+use super::overlap::{HiddenRows, Overlap};
 use super::{Refusal, Rule, blob, has_suffix, rows};
 use crate::changeset::{Change, Changeset, ChangesetError, Mark, Sides, hunks, lines, text_of};
 use crate::seal::{Sealed, Store, TreePath};
@@ -135,6 +135,10 @@ impl PatchGate {
             };
             bytes = bytes.saturating_add(size);
             let path = change.path();
+            if has_suffix(path, &self.rules.weights) {
+                let why = "the suffix of weights or of packed data";
+                refusals.push(Refusal::new(Rule::Weights, path, why));
+            }
             if size > self.rules.max_file_bytes {
                 let why = format!("{size} bytes, more than {}", self.rules.max_file_bytes);
                 refusals.push(Refusal::new(Rule::FileSize, path, why));
@@ -149,6 +153,25 @@ impl PatchGate {
         ];
         for (rule, what, found, most) in whole.into_iter().filter(|(_, _, found, most)| found > most) {
             refusals.push(Refusal::new(rule, &TreePath::ROOT, format!("{found} {what}, more than {most}")));
+        }
+        Ok(refusals)
+    }
+
+    /// What the rules about paths refuse in a changeset whose candidate is a whole tree, trained weights included: sizes
+    /// and texts are free there, but hidden rows are looked for in every text.
+    pub fn check_tree(
+        &self,
+        changeset: &Changeset,
+        store: &Store,
+        hidden: Option<&HiddenRows>,
+    ) -> Result<Vec<Refusal>, ChangesetError> {
+        let sides = Sides::of(changeset, store)?;
+        let mut refusals = Vec::new();
+        for change in changeset.files() {
+            self.check_place(change, &sides.frozen, &mut refusals);
+            if let Some(hidden) = hidden {
+                check_rows(change.path(), &sides, hidden, &mut refusals)?;
+            }
         }
         Ok(refusals)
     }
@@ -171,9 +194,6 @@ impl PatchGate {
             && !self.rules.allow_executable
         {
             refuse(Rule::Executable, "the executable bit may not change");
-        }
-        if after.is_some() && has_suffix(path, &self.rules.weights) {
-            refuse(Rule::Weights, "the suffix of weights or of packed data");
         }
     }
 
@@ -225,8 +245,7 @@ impl PatchGate {
             }
         }
         if let Some(hidden) = hidden {
-            let known: Vec<usize> = hidden.overlaps(&old).iter().map(|overlap| overlap.row).collect();
-            for overlap in hidden.overlaps(&new).into_iter().filter(|overlap| !known.contains(&overlap.row)) {
+            for overlap in new_rows(hidden, &old, &new) {
                 let hunk = added.iter().rfind(|added| added.line <= overlap.line).or(added.first());
                 let place = Added { hunk: hunk.map_or(1, |added| added.hunk), line: overlap.line, text: "" };
                 refuse(Rule::HiddenRow, &place, "the text of a hidden row".into());
@@ -234,6 +253,29 @@ impl PatchGate {
         }
         Ok(())
     }
+}
+
+/// The hidden rows that a changed file holds and the frozen one does not.
+fn check_rows(
+    path: &TreePath,
+    sides: &Sides,
+    hidden: &HiddenRows,
+    refusals: &mut Vec<Refusal>,
+) -> Result<(), ChangesetError> {
+    let text = |tree: &Sealed| match tree.manifest().file(path) {
+        Some(file) => Ok(text_of(tree, path, file)?.unwrap_or_default()),
+        None => Ok::<_, ChangesetError>(String::new()),
+    };
+    for overlap in new_rows(hidden, &text(&sides.frozen)?, &text(&sides.contents)?) {
+        let line = Some(overlap.line);
+        refusals.push(Refusal { line, ..Refusal::new(Rule::HiddenRow, path, "the text of a hidden row") });
+    }
+    Ok(())
+}
+
+fn new_rows(hidden: &HiddenRows, old: &str, new: &str) -> Vec<Overlap> {
+    let known: Vec<usize> = hidden.overlaps(old).iter().map(|overlap| overlap.row).collect();
+    hidden.overlaps(new).into_iter().filter(|overlap| !known.contains(&overlap.row)).collect()
 }
 
 fn none_is_all(limit: u64) -> u64 {

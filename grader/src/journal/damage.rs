@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Digest, Head};
+use super::Head;
+use crate::Digest;
 
 /// The first place at which a journal does not fit what stands before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use airlock_runtime::report::Reason;
 use serde::{Deserialize, Serialize};
 
-use super::Digest;
+use crate::Digest;
 use crate::score::{Counts, Score, Sigma};
 
 /// An event of a run. Its JSON has the variant's name in snake case as `type`, beside the fields.
@@ -62,6 +62,8 @@ pub enum Event {
         ticket: u64,
         /// What is to be validated.
         candidate: Digest,
+        /// Only these items; none: all that the proxy metric plans.
+        items: Option<Vec<String>>,
     },
     /// Research dropped a queued validation.
     ValidationCancelled {
@@ -90,7 +92,17 @@ pub enum Event {
         /// Airlock's own words.
         cause: String,
     },
-    /// Research chose its candidate and is over.
+    /// Research chose its candidate and is over. It is killed now, and the candidate is sealed after that.
+    Chosen {
+        /// Untrusted: where the candidate lies in the workspace.
+        name: String,
+    },
+    /// The choice cannot be sealed or compared; nothing of it is scored.
+    ChoiceRefused {
+        /// Airlock's own words.
+        cause: String,
+    },
+    /// The choice, sealed.
     Submitted {
         /// The choice.
         candidate: Digest,
@@ -100,10 +112,12 @@ pub enum Event {
         /// Untrusted: the agent's words.
         reason: String,
     },
-    /// The time was over; what lay there was kept as evidence and is not submitted.
+    /// Research ended without a choice; what lay there was kept as evidence and is not submitted.
     DeadlineCapture {
         /// The sealed copy, if there was something to seal.
         candidate: Option<Digest>,
+        /// Whether research ended by itself, before its time was over.
+        early: bool,
     },
     /// A gate looked at a candidate.
     GateResult {
@@ -126,6 +140,11 @@ pub enum Event {
         progress: u64,
         /// Whether it can be scored.
         valid: bool,
+    },
+    /// The valid checkpoints with the greatest progress; nothing else of the replay is scored.
+    CheckpointsSelected {
+        /// By progress, greatest first.
+        checkpoints: Vec<Digest>,
     },
     /// A candidate's one final scoring is about to start. Never twice for one candidate.
     FinalClaimed {
@@ -163,6 +182,11 @@ pub enum Event {
     },
     /// A supervisor took the run up again.
     Resumed {},
+    /// An operator decided what becomes of an interrupted run.
+    Decided {
+        /// What.
+        decision: Decision,
+    },
     /// A write that a crash had cut short was removed when the journal was opened.
     Recovered {
         /// How much of a line had been written.
@@ -173,6 +197,16 @@ pub enum Event {
         /// How.
         outcome: Outcome,
     },
+}
+
+/// What becomes of an interrupted run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// What was interrupted is done once more, and the receipt says so.
+    Again,
+    /// The run ends without a score.
+    Close,
 }
 
 /// What a candidate is.
@@ -211,6 +245,8 @@ pub enum Outcome {
     NoCandidate,
     /// Research submitted nothing before its time was over.
     DeadlinePassed,
+    /// Research ended before its time, without a word.
+    NothingSubmitted,
     /// A gate refused the submission.
     GateFailed,
     /// Nothing that could be scored came of the submission.
@@ -232,15 +268,19 @@ impl Event {
             | Event::ValidationCancelled { .. }
             | Event::ValidationResult { .. }
             | Event::ValidationFailed { .. }
+            | Event::Chosen { .. }
+            | Event::ChoiceRefused { .. }
             | Event::Submitted { .. }
             | Event::NoCandidate { .. }
             | Event::DeadlineCapture { .. }
             | Event::GateResult { .. }
             | Event::CheckpointValidated { .. }
+            | Event::CheckpointsSelected { .. }
             | Event::Verdict { .. }
             | Event::Scored { .. }
             | Event::Interrupted { .. }
             | Event::Resumed {}
+            | Event::Decided { .. }
             | Event::Recovered { .. }
             | Event::Closed { .. } => true,
         }

@@ -8,7 +8,6 @@
 mod canonical;
 mod clock;
 mod damage;
-mod digest;
 mod event;
 mod reader;
 mod record;
@@ -18,8 +17,7 @@ mod writer;
 pub use canonical::{CanonicalError, canonical};
 pub use clock::Moment;
 pub use damage::{Damage, DamageKind};
-pub use digest::{Digest, DigestError};
-pub use event::{CandidateKind, Event, Outcome, SealedFor};
+pub use event::{CandidateKind, Decision, Event, Outcome, SealedFor};
 pub use reader::verify;
 pub use record::{Genesis, Head, Record};
 pub use writer::{Journal, JournalError, Opened};

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CanonicalError, Digest, Event, Moment, canonical};
+use super::{CanonicalError, Event, Moment, canonical};
+use crate::Digest;
 
 /// Longest line, its newline included, in bytes.
 pub(super) const MAX_LINE: usize = 256 << 10;

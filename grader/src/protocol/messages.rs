@@ -4,8 +4,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::names::{CandidateName, Digest, ItemName, Label, Reason, Ticket};
+use super::names::{CandidateName, ItemName, Label, Reason, Ticket};
 use super::refusal::ErrorCode;
+use crate::Digest;
+use crate::score;
 
 /// A checked request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -332,29 +334,11 @@ pub struct Item {
 #[serde(deny_unknown_fields)]
 pub struct Attempt {
     /// How it ended.
-    pub status: AttemptStatus,
+    pub status: score::Status,
     /// Its score.
     pub score: Finite,
     /// How long it took.
     pub wall_ms: u64,
-}
-
-/// How an attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttemptStatus {
-    /// Right, or scored.
-    Ok,
-    /// Wrong.
-    Wrong,
-    /// Too late.
-    Timeout,
-    /// It could not be run.
-    ExecFailure,
-    /// A gate refused it.
-    GateFailed,
-    /// The host failed.
-    Infra,
 }
 
 /// Reply to `submit` and `no_candidate`: it is in the journal. There is no other reply to the final choice.
@@ -495,7 +479,7 @@ mod tests {
     #[test]
     fn pages_cover_all_items_and_fit_a_reply() {
         let attempt = Attempt {
-            status: AttemptStatus::ExecFailure,
+            status: score::Status::ExecFailure,
             score: Finite::try_from(-f64::MIN_POSITIVE).unwrap(),
             wall_ms: (1 << 53) - 1,
         };

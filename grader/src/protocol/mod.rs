@@ -10,9 +10,10 @@ pub mod codec;
 pub mod link;
 pub mod messages;
 pub mod names;
+pub mod process;
 pub mod refusal;
 pub mod server;
-mod wire;
+pub(crate) mod wire;
 
 /// Version of the protocol, in the reply to `hello`.
 pub const VERSION: u32 = 1;

@@ -27,9 +27,6 @@ pub enum NameError {
     /// Not `v-` and a number.
     #[error("is not a ticket such as v-1")]
     Ticket,
-    /// Not `sha256:` and 64 lower-case hexadecimal digits.
-    #[error("is not sha256: and 64 hexadecimal digits")]
-    Digest,
 }
 
 /// Whether a character shows as one and changes no other: no control character, no line or paragraph
@@ -106,8 +103,6 @@ checked_text! {
     Label, |text| check_text(text, 128, check_printable);
     /// Why there is no candidate, at most 1000 bytes; it may have lines and tabs.
     Reason, |text| check_text(text, 1000, |c| check_printable(c) || matches!(c, '\n' | '\t'));
-    /// The digest that names a sealed candidate: `sha256:` and 64 hexadecimal digits.
-    Digest, check_digest;
 }
 
 fn check_candidate(name: &str) -> Result<(), NameError> {
@@ -123,13 +118,6 @@ fn check_candidate(name: &str) -> Result<(), NameError> {
         return Err(NameError::Depth(PARTS));
     }
     Ok(())
-}
-
-fn check_digest(text: &str) -> Result<(), NameError> {
-    let hexadecimal = |digits: &str| {
-        digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    if text.strip_prefix("sha256:").is_some_and(hexadecimal) { Ok(()) } else { Err(NameError::Digest) }
 }
 
 /// A validation that was asked for: `v-1` is the first of a run.
@@ -199,16 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn tickets_and_digests_have_one_form() {
+    fn tickets_have_one_form() {
         assert_eq!("v-17".parse(), Ok(Ticket(17)));
         for bad in ["", "17", "v-", "v-01", "v-+1", "v--1", "V-1", "v-4294967296", "v-1 "] {
             assert_eq!(bad.parse::<Ticket>(), Err(NameError::Ticket), "{bad:?}");
-        }
-        let digits = "0123456789abcdef".repeat(4);
-        assert!(format!("sha256:{digits}").parse::<Digest>().is_ok());
-        for bad in [digits.clone(), format!("sha256:{}", digits.to_uppercase()), format!("sha256:{digits}0")]
-        {
-            assert_eq!(bad.parse::<Digest>(), Err(NameError::Digest), "{bad:?}");
         }
     }
 

@@ -18,11 +18,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::codec::{Lines, TooLong};
 
 /// Bytes read at a time.
-const CHUNK: usize = 16 * 1024;
+pub(crate) const CHUNK: usize = 16 * 1024;
 
 /// Why there is no next line.
 #[derive(Debug, Error)]
-pub(super) enum ReadError {
+pub(crate) enum ReadError {
     #[error(transparent)]
     TooLong(#[from] TooLong),
     #[error("descriptors came with the data")]
@@ -51,7 +51,7 @@ pub(super) fn close_apart(socket: OwnedFd, place: Option<OwnedSemaphorePermit>) 
 }
 
 /// A connection. It holds its place among the connections until it is closed indeed.
-pub(super) struct Wire {
+pub(crate) struct Wire {
     /// There until the drop.
     stream: Option<UnixStream>,
     place: Option<OwnedSemaphorePermit>,
@@ -70,7 +70,7 @@ impl Wire {
     }
 
     /// One end of a socket pair.
-    pub(super) fn of_pair(stream: net::UnixStream) -> io::Result<Wire> {
+    pub(crate) fn of_pair(stream: net::UnixStream) -> io::Result<Wire> {
         stream.set_nonblocking(true)?;
         Wire::new(UnixStream::from_std(stream)?)
     }
@@ -84,17 +84,13 @@ impl Wire {
         self.stream()?.peer_cred()
     }
 
-    /// Reads what is there; `false` at the end of the stream.
-    async fn read(&self, lines: &mut Lines) -> Result<bool, ReadError> {
+    /// Reads what is there, at most a chunk; nothing at the end of the stream.
+    pub(crate) async fn read<'a>(&self, chunk: &'a mut [u8; CHUNK]) -> Result<&'a [u8], ReadError> {
         let stream = self.stream()?;
         loop {
             stream.readable().await?;
-            let mut chunk = [0; CHUNK];
-            match stream.try_io(Interest::READABLE, || receive(stream, &mut chunk)) {
-                Ok(Some(length)) => {
-                    lines.push(&chunk[..length]);
-                    return Ok(length > 0);
-                }
+            match stream.try_io(Interest::READABLE, || receive(stream, chunk)) {
+                Ok(Some(length)) => return Ok(&chunk[..length]),
                 Ok(None) => return Err(ReadError::Descriptors),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
@@ -103,7 +99,7 @@ impl Wire {
     }
 
     /// Writes all of it within this time.
-    pub(super) async fn write(&self, mut bytes: &[u8], within: Duration) -> io::Result<()> {
+    pub(crate) async fn write(&self, mut bytes: &[u8], within: Duration) -> io::Result<()> {
         let stream = self.stream()?;
         let all = async {
             while !bytes.is_empty() {
@@ -119,11 +115,17 @@ impl Wire {
         timeout(within, all).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Ends one direction: what is not written to here the other side reads as the end, and what is not read from
+    /// here the other side cannot write.
+    pub(crate) fn shut(&self, direction: Shutdown) {
+        if let Ok(stream) = self.stream() {
+            let _ = shutdown(stream, direction);
+        }
+    }
+
     /// Ends both directions, which a reader of this side sees too.
     pub(super) fn shut_down(&self) {
-        if let Ok(stream) = self.stream() {
-            let _ = shutdown(stream, Shutdown::Both);
-        }
+        self.shut(Shutdown::Both);
     }
 
     /// Writes what goes at once, which is all of a short line on a new connection.
@@ -193,7 +195,12 @@ impl Reader {
                 return Ok(Some(line.to_vec()));
             }
             let within_line = self.lines.is_within_line();
-            let more = self.wire.read(&mut self.lines);
+            let more = async {
+                let mut chunk = [0; CHUNK];
+                let chunk = self.wire.read(&mut chunk).await?;
+                self.lines.push(chunk);
+                Ok::<_, ReadError>(!chunk.is_empty())
+            };
             let more = if within_line {
                 let due = *self.due.get_or_insert_with(|| Instant::now() + self.within);
                 timeout_at(due, more).await.map_err(|_| ReadError::LineTimeout)??

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::statement::{PREDICATE_TYPE, STATEMENT_TYPE};
 use super::{PublicKey, SecretKey, Statement};
-use crate::journal::{CanonicalError, Digest, canonical};
+use crate::Digest;
+use crate::journal::{CanonicalError, canonical};
 
 /// `payloadType` of an in-toto statement.
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";

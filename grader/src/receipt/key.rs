@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::journal::Digest;
+use crate::Digest;
 
 /// Bytes of a seed and of a public key.
 const LENGTH: usize = 32;
@@ -82,10 +82,12 @@ impl SecretKey {
         Ok(SecretKey(SigningKey::from_bytes(&seed)))
     }
 
-    /// Reads a key for signing the receipt of `run`, within which it must not lie.
-    pub fn load(path: &Path, run: &Path) -> Result<SecretKey, KeyError> {
+    /// Reads a key for signing the receipt of `run`, within which it must not lie; none: a run that is yet to be made.
+    pub fn load(path: &Path, run: Option<&Path>) -> Result<SecretKey, KeyError> {
         let real = |path: &Path| fs::canonicalize(path).map_err(at("find", path));
-        if real(path)?.starts_with(real(run)?) {
+        if let Some(run) = run
+            && real(path)?.starts_with(real(run)?)
+        {
             return Err(KeyError::InRun { path: path.to_owned(), run: run.to_owned() });
         }
         let mut file = File::open(path).map_err(at("open", path))?;
@@ -180,16 +182,16 @@ mod tests {
         let other = SecretKey::generate(&folder.path().join("other")).unwrap();
         assert_ne!(key.public(), other.public());
         assert!(matches!(SecretKey::generate(&path), Err(KeyError::Io { step: "create", .. })));
-        assert_eq!(SecretKey::load(&path, run.path()).unwrap().public(), key.public());
+        assert_eq!(SecretKey::load(&path, Some(run.path())).unwrap().public(), key.public());
         let seed = fs::read(&path).unwrap();
         assert!(!format!("{key:?}").contains(&format!("{:?}", seed[0..3].to_vec())));
         for mode in [0o640, 0o604, 0o660, 0o601] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let error = SecretKey::load(&path, run.path()).unwrap_err();
+            let error = SecretKey::load(&path, Some(run.path())).unwrap_err();
             assert!(matches!(error, KeyError::Exposed { .. }), "{mode:o}: {error}");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
-        assert!(SecretKey::load(&path, run.path()).is_ok());
+        assert!(SecretKey::load(&path, Some(run.path())).is_ok());
     }
 
     #[test]
@@ -205,9 +207,12 @@ mod tests {
             (elsewhere.path().join("link"), run.path().to_owned()),
             (inside.clone(), elsewhere.path().join("run")),
         ] {
-            assert!(matches!(SecretKey::load(&key, &run), Err(KeyError::InRun { .. })), "{key:?} {run:?}");
+            assert!(
+                matches!(SecretKey::load(&key, Some(&run)), Err(KeyError::InRun { .. })),
+                "{key:?} {run:?}"
+            );
         }
-        assert!(SecretKey::load(&inside, elsewhere.path()).is_ok());
+        assert!(SecretKey::load(&inside, Some(elsewhere.path())).is_ok());
     }
 
     #[test]
@@ -217,10 +222,13 @@ mod tests {
         for content in [&[7; 31][..], &[7; 33], &[]] {
             fs::write(&path, content).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(matches!(SecretKey::load(&path, run.path()), Err(KeyError::NotASeed(_))));
+            assert!(matches!(SecretKey::load(&path, Some(run.path())), Err(KeyError::NotASeed(_))));
         }
-        assert!(matches!(SecretKey::load(folder.path(), run.path()), Err(KeyError::NotASeed(_))));
-        assert!(matches!(SecretKey::load(&run.path().join("none"), run.path()), Err(KeyError::Io { .. })));
+        assert!(matches!(SecretKey::load(folder.path(), Some(run.path())), Err(KeyError::NotASeed(_))));
+        assert!(matches!(
+            SecretKey::load(&run.path().join("none"), Some(run.path())),
+            Err(KeyError::Io { .. })
+        ));
     }
 
     #[test]

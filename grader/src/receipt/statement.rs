@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{Digest, Head, Outcome};
+use crate::Digest;
+use crate::journal::{Head, Outcome};
 use crate::score::{Counts, Score, Sigma};
 
 /// `_type` of a statement (in-toto attestation framework, spec/v1/statement.md).
@@ -123,7 +124,7 @@ impl Subject {
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::journal::Digest;
+    use crate::Digest;
 
     pub(super) fn serialize<S: Serializer>(digest: &Digest, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&digest.hex())

@@ -196,6 +196,14 @@ impl Metric {
         self.fields.k
     }
 
+    /// The same over some of its items, in the order of the plan; none if one of them is not planned.
+    pub fn only(&self, items: &[String]) -> Option<Metric> {
+        let wanted: HashSet<&str> = items.iter().map(String::as_str).collect();
+        let mut fields = self.fields.clone();
+        fields.items.retain(|item| wanted.contains(item.as_str()));
+        (fields.items.len() == wanted.len()).then(|| Metric::try_from(fields).ok()).flatten()
+    }
+
     /// Counts the results, which may come in any order; items without one are missing.
     pub fn tally(&self, results: &[ItemResult]) -> Result<Tally, TallyError> {
         let planned: HashSet<&str> = self.fields.items.iter().map(String::as_str).collect();

@@ -14,7 +14,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::manifest::Entry;
 use super::walk::{Found, Source};
-use super::{Digest, SealError, TreePath};
+use super::{SealError, TreePath};
+use crate::Digest;
 
 /// Bytes read and written at once: small enough to be still in the cache when they are hashed and written.
 const BLOCK: usize = 256 << 10;
@@ -146,7 +147,7 @@ fn extent(source: &Source, at: u64, path: &TreePath) -> Result<(u64, u64), SealE
 }
 
 fn finish(hash: Sha256) -> Digest {
-    Digest::from_bytes(hash.finalize().into())
+    <[u8; 32]>::from(hash.finalize()).into()
 }
 
 /// Names a failed read or write.

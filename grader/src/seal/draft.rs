@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
+use globset::GlobSet;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock, fsync, mkdirat, renameat, syncfs};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -13,7 +14,8 @@ use super::destination::Destination;
 use super::handles;
 use super::store::{DRAFT_PREFIX, MANIFEST, Store, TREE, remove_tree};
 use super::walk::{Found, Visit};
-use super::{Digest, Entry, Manifest, SealError, Sealed, TreePath};
+use super::{Entry, Manifest, SealError, Sealed, TreePath};
+use crate::Digest;
 
 /// From this many files on, one syncfs(2) is cheaper than an fsync(2) each, although it also writes what others
 /// have left to be written.
@@ -53,6 +55,17 @@ impl<'a> Draft<'a> {
         let entry = copier.copy(found, &target)?;
         self.keep(found.path, &target, entry)?;
         Ok(entry)
+    }
+
+    /// Copies a file of a sealed tree into the draft.
+    pub(super) fn take(
+        &mut self,
+        sealed: &Sealed,
+        path: &TreePath,
+        copier: &mut Copier,
+    ) -> Result<(), SealError> {
+        let (entry, target) = sealed.copy_bytes(path, &mut self.destination, copier)?;
+        self.keep(path, &target, Entry::file(entry.executable, entry.size, entry.digest))
     }
 
     /// Writes a file of given bytes.
@@ -97,7 +110,7 @@ impl<'a> Draft<'a> {
             return Ok(present);
         }
         self.finish()?;
-        let name = digest.to_string();
+        let name = digest.hex();
         match renameat(&self.store.directory, &self.name, &self.store.directory, &name) {
             Ok(()) => self.name.clear(),
             // Another process sealed the same tree a moment ago.
@@ -159,9 +172,14 @@ impl Drop for Draft<'_> {
 pub(crate) struct CopyAll<'a, 'b> {
     pub(crate) draft: &'b mut Draft<'a>,
     pub(crate) copier: Copier,
+    pub(crate) ignored: &'b GlobSet,
 }
 
 impl Visit for CopyAll<'_, '_> {
+    fn skips(&self, path: &TreePath) -> bool {
+        self.ignored.is_match(path.as_str())
+    }
+
     fn directory(&mut self, path: &TreePath) -> Result<(), SealError> {
         self.draft.destination.directory(path)?;
         self.draft.manifest.insert(path.clone(), Entry::Directory);

@@ -2,7 +2,8 @@
 
 use rustix::io::Errno;
 
-use super::{Digest, Escaped, NameError, TreePath};
+use super::{Escaped, NameError, TreePath};
+use crate::Digest;
 
 /// Why a tree was not sealed, read, copied or verified. Every path in a message is escaped and short.
 #[derive(Debug, thiserror::Error)]

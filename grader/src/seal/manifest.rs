@@ -8,7 +8,8 @@ use std::iter::Peekable;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Digest, TreePath};
+use super::TreePath;
+use crate::Digest;
 
 /// First line of a manifest.
 const HEADER: &str = "airlock manifest 1";
@@ -154,7 +155,7 @@ impl Manifest {
             let _ = match entry {
                 Entry::Directory => writeln!(text, "d {path}"),
                 Entry::File(FileEntry { executable, size, digest }) => {
-                    writeln!(text, "{} {size} {digest} {path}", if *executable { 'x' } else { 'f' })
+                    writeln!(text, "{} {size} {} {path}", if *executable { 'x' } else { 'f' }, digest.hex())
                 }
             };
         }
@@ -201,7 +202,7 @@ fn parse(line: &str) -> Option<(TreePath, Entry)> {
     };
     let (size, rest) = rest.split_once(' ')?;
     let (digest, path) = rest.split_once(' ')?;
-    let entry = Entry::file(executable, size.parse().ok()?, digest.parse().ok()?);
+    let entry = Entry::file(executable, size.parse().ok()?, Digest::from_hex(digest).ok()?);
     Some((TreePath::new(path).ok()?, entry))
 }
 
@@ -227,7 +228,7 @@ fn directory<'a>(
         }
         hash.update(digest.as_bytes());
     }
-    Digest::from_bytes(hash.finalize().into())
+    <[u8; 32]>::from(hash.finalize()).into()
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 
 mod copy;
 mod destination;
-mod digest;
 mod draft;
 mod error;
 mod handles;
@@ -23,9 +22,10 @@ mod walk;
 
 use std::os::fd::BorrowedFd;
 
+use globset::GlobSet;
+
 pub(crate) use copy::{Copier, failure as io_failure};
 pub(crate) use destination::Destination;
-pub use digest::{Digest, NotADigest};
 use draft::CopyAll;
 pub(crate) use draft::Draft;
 pub use error::SealError;
@@ -37,13 +37,25 @@ pub use sealed::Sealed;
 pub use store::Store;
 pub(crate) use walk::{Found, Visit, walk};
 
+use crate::Digest;
+
 /// Copies the tree whose root is `tree` into the store.
 ///
 /// Anything but regular files with one link and directories, all on one mount, is refused, as is a tree over the
 /// limits and one that changes while it is read. A failure leaves the store as it was.
 pub fn seal(tree: BorrowedFd<'_>, store: &Store, limits: &Limits) -> Result<Sealed, SealError> {
+    seal_without(tree, &GlobSet::empty(), store, limits)
+}
+
+/// [`seal`] without what matches `ignored`, which is not looked at; a directory that matches takes all below it along.
+pub fn seal_without(
+    tree: BorrowedFd<'_>,
+    ignored: &GlobSet,
+    store: &Store,
+    limits: &Limits,
+) -> Result<Sealed, SealError> {
     let mut draft = store.draft()?;
-    walk(tree, limits, &mut CopyAll { draft: &mut draft, copier: Copier::new() })?;
+    walk(tree, limits, &mut CopyAll { draft: &mut draft, copier: Copier::new(), ignored })?;
     draft.publish()
 }
 

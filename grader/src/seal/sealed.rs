@@ -12,7 +12,8 @@ use super::destination::Destination;
 use super::handles;
 use super::manifest::FileEntry;
 use super::walk::{Found, Source, Visit, walk};
-use super::{Digest, Entry, Limits, Manifest, SealError, TreePath, verify_tree};
+use super::{Entry, Limits, Manifest, SealError, Store, TreePath, verify_tree};
+use crate::Digest;
 
 /// A sealed tree: the store's own copy, which nobody changes, and what it holds.
 #[derive(Debug)]
@@ -83,11 +84,31 @@ impl Sealed {
         destination: &mut Destination,
         copier: &mut Copier,
     ) -> Result<(), SealError> {
+        let (entry, target) = self.copy_bytes(path, destination, copier)?;
+        let mode = Mode::from_raw_mode(if entry.executable { 0o755 } else { 0o644 });
+        fchmod(&target, mode).map_err(SealError::at("setting the mode of", path))
+    }
+
+    /// Seals some of the files as a tree of their own.
+    pub fn part(&self, store: &Store, keep: impl Fn(&TreePath) -> bool) -> Result<Sealed, SealError> {
+        let (mut draft, mut copier) = (store.draft()?, Copier::new());
+        for (path, _) in self.manifest.files().filter(|(path, _)| keep(path)) {
+            draft.take(self, path, &mut copier)?;
+        }
+        draft.publish()
+    }
+
+    /// Writes the bytes of a file as a new file of `destination`, which it leaves with no particular mode.
+    pub(super) fn copy_bytes(
+        &self,
+        path: &TreePath,
+        destination: &mut Destination,
+        copier: &mut Copier,
+    ) -> Result<(FileEntry, File), SealError> {
         let (entry, source) = self.source(path)?;
         let target = destination.create(path)?;
         same(path, entry.digest, copier.fill(&source, &target, path)?)?;
-        let mode = Mode::from_raw_mode(if entry.executable { 0o755 } else { 0o644 });
-        fchmod(&target, mode).map_err(SealError::at("setting the mode of", path))
+        Ok((entry, target))
     }
 
     /// Checks names, kinds, sizes and modes against the manifest, without reading any file.

@@ -1,9 +1,9 @@
 //! The store: sealed trees by their digests.
 //!
 //! ```text
-//! STORE/<tree digest>/manifest     what the tree holds
-//! STORE/<tree digest>/tree/        the tree; nobody may write in it
-//! STORE/.draft-<random>/           a tree that is being copied; its owner holds a lock (flock(2)) on it
+//! STORE/<hex digest>/manifest     what the tree holds
+//! STORE/<hex digest>/tree/        the tree; nobody may write in it
+//! STORE/.draft-<random>/          a tree that is being copied; its owner holds a lock (flock(2)) on it
 //! ```
 //!
 //! A draft becomes an entry by one rename, after its bytes are on disk. Whoever dies before leaves a draft without
@@ -21,7 +21,8 @@ use rustix::io::Errno;
 
 use super::draft::Draft;
 use super::handles;
-use super::{Digest, Manifest, SealError, Sealed};
+use super::{Manifest, SealError, Sealed};
+use crate::Digest;
 
 pub(super) const DRAFT_PREFIX: &str = ".draft-";
 pub(super) const MANIFEST: &str = "manifest";
@@ -60,7 +61,7 @@ impl Store {
     /// The tree with this digest, if the store has it. Its manifest is checked against the digest, its files are
     /// not read: see [`Sealed::check`] and [`Sealed::verify`].
     pub fn get(&self, digest: Digest) -> Result<Option<Sealed>, SealError> {
-        let name = digest.to_string();
+        let name = digest.hex();
         let failed = |step| SealError::store(step, name.clone());
         let entry = match handles::directory(&self.directory, &name) {
             Ok(entry) => entry,
@@ -83,7 +84,8 @@ impl Store {
 
     /// The digests of all trees, sorted.
     pub fn list(&self) -> Result<Vec<Digest>, SealError> {
-        let mut digests: Vec<Digest> = self.names()?.iter().filter_map(|name| name.parse().ok()).collect();
+        let mut digests: Vec<Digest> =
+            self.names()?.iter().filter_map(|name| Digest::from_hex(name).ok()).collect();
         digests.sort_unstable();
         Ok(digests)
     }

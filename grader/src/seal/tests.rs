@@ -105,7 +105,7 @@ fn sealing_twice_keeps_one_copy() {
     let inode = fs::metadata(first.path().join("w")).unwrap().ino();
     let second = place.seal().unwrap();
     assert_eq!(fs::metadata(second.path().join("w")).unwrap().ino(), inode);
-    assert_eq!(place.stored(), [first.digest().to_string()]);
+    assert_eq!(place.stored(), [first.digest().hex()]);
     assert_eq!(place.store.list().unwrap(), [first.digest()]);
 }
 

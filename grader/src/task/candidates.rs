@@ -12,10 +12,13 @@ use super::resolved::{Asset, Checkpoints, Editable, Gates, MountSource, Phase};
 use super::schema::{
     ArtifactTable, CheckpointsTable, EditableTable, GatesTable, PatchTable, PhaseName, Submission, Visibility,
 };
+use crate::Digest;
 use crate::gate::{ArtifactRules, PatchRules};
-use crate::seal::Digest;
 
 /// What DESIGN and the benchmarks keep of a replay.
+/// What running Python leaves behind, unless a task says otherwise. `*` takes a directory with all below it along.
+pub(super) const IGNORED: [&str; 1] = ["**/__pycache__"];
+
 const USUAL_CHECKPOINTS: u32 = 3;
 
 impl Draft<'_> {
@@ -33,12 +36,18 @@ impl Draft<'_> {
             }
             globs.iter().map(|text| text.to_string()).collect::<Vec<_>>()
         };
-        let editable = Editable {
-            allow_create,
-            data: component(&table.data),
-            trainer: component(&table.trainer),
-            harness: component(&table.harness),
+        let (data, trainer) = (component(&table.data), component(&table.trainer));
+        let harness = component(&table.harness);
+        let ignore = match &table.ignore {
+            None => IGNORED.map(str::to_owned).to_vec(),
+            Some(globs) => {
+                for glob in globs {
+                    self.glob(glob);
+                }
+                globs.iter().map(|text| text.to_string()).collect()
+            }
         };
+        let editable = Editable { allow_create, data, trainer, harness, ignore };
         if editable.globs().next().is_none() {
             let fault = Fault::new("nothing may be edited");
             self.at(table, fault.help("trainer = [\"**\"] opens the whole workspace"));

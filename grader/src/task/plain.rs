@@ -47,6 +47,7 @@ impl Draft<'_> {
             data: Vec::new(),
             trainer: vec!["**".to_owned()],
             harness: Vec::new(),
+            ignore: Vec::new(),
         };
         let items = vec![REWARD_ITEM.to_owned()];
         let metric = Metric::new(Direction::Max, Aggregate::Mean, NonZeroU32::MIN, FailedItem::Zero, items);

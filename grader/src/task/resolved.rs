@@ -5,14 +5,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use airlock_policy::{Duration, MountMode, Policy, Size};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::checkpoint::CheckpointName;
 use super::harbor::Unused;
 use super::schema::{Handover, Lifecycle, PhaseName, Submission, Visibility};
+use crate::Digest;
 use crate::gate::{ArtifactRules, PatchRules};
 use crate::score::{Decimal, Ladder, Metric};
-use crate::seal::Digest;
 
 /// A task, whole and checked. It serializes to what a run binds; where the directory lies is no part of that.
 #[derive(Clone, Debug, Serialize)]
@@ -71,6 +71,8 @@ pub struct Editable {
     pub trainer: Vec<String>,
     /// The program around the model at inference.
     pub harness: Vec<String>,
+    /// What is never part of a candidate, nor a change: caches that running it leaves.
+    pub ignore: Vec<String>,
 }
 
 impl Editable {
@@ -179,6 +181,13 @@ impl RunSource {
     }
 }
 
+impl MountSource {
+    /// Whether it is this one of the run's own.
+    pub fn is_run(&self, source: RunSource) -> bool {
+        *self == MountSource::Run(source)
+    }
+}
+
 impl fmt::Display for MountSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -227,7 +236,7 @@ pub struct Checkpoints {
 }
 
 /// A metric and what it is called.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedMetric {
     /// What it is called.
     pub name: String,

@@ -128,6 +128,8 @@ pub(crate) struct EditableTable {
     /// The program around the model at inference.
     #[serde(default)]
     pub(crate) harness: Vec<At<String>>,
+    /// What is never part of a candidate, nor a change. Default: `["**/__pycache__"]`.
+    pub(crate) ignore: Option<Vec<At<String>>>,
 }
 
 /// The clock.

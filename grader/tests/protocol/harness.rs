@@ -70,7 +70,7 @@ fn json_is_the_reply_and_results_come_whole() {
         assert_eq!(status, 0);
         serde_json::from_str(&output).unwrap()
     };
-    assert_eq!(json(&["validate", "m", "--json"])["candidate"], digest().as_str());
+    assert_eq!(json(&["validate", "m", "--json"])["candidate"], digest().to_string());
     let feedback = &json(&["result", "v-1", "--json"])["feedback"];
     assert_eq!(feedback["items"].as_array().unwrap().len(), ITEMS as usize);
     assert_eq!(feedback["items"][1499]["item"], "item-1499");

@@ -7,4 +7,5 @@ mod frames;
 mod harness;
 mod link;
 mod mcp;
+mod supervisor;
 mod support;

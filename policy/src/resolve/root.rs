@@ -8,7 +8,7 @@ use oci_spec::runtime::{Mount, MountBuilder, Root, RootBuilder};
 
 use super::oci;
 use crate::diagnostic::{Diagnostic, Fault, PolicyError};
-use crate::host::{ETC, HostEntry, HostTree, TOP};
+use crate::host::{ETC, HostEntry, HostTree, OPT, TOP};
 use crate::merged::{self, Policy, Writable};
 use crate::schema::{MountMode, RootKind};
 use crate::units::Size;
@@ -97,15 +97,27 @@ impl Build {
             .keys()
             .map(String::as_str)
             .filter(|path| path.starts_with("/etc/") && !ETC.contains(path));
-        for name in TOP.into_iter().chain(ETC).chain(javas) {
+        // Taken apart, `/opt` has room for what the policy mounts there.
+        let opt = host.opt.as_ref().filter(|_| host.system.get(OPT) == Some(&HostEntry::Dir));
+        if opt.is_some() {
+            self.dir(Path::new(OPT), 0o755);
+        }
+        let whole = host.system.iter().filter(|(name, _)| opt.is_none() || *name != OPT);
+        let entries: BTreeMap<&str, &HostEntry> =
+            whole.chain(opt.into_iter().flatten()).map(|(name, entry)| (name.as_str(), entry)).collect();
+        let in_opt = opt.into_iter().flatten().map(|(name, _)| name.as_str());
+        for name in TOP.into_iter().chain(ETC).chain(javas).chain(in_opt) {
             let path = Path::new(name);
-            match host.system.get(name) {
+            match entries.get(name) {
                 None => {}
                 Some(HostEntry::Dir) => {
                     self.dir(path, 0o755);
                     // Programs run from /usr, /opt and their like; /etc holds none.
                     let exec = !name.starts_with("/etc/");
-                    self.bind(path, path, MountMode::Ro, exec, "root.kind".into())?;
+                    let (source, target) = (path.into(), path.into());
+                    let (mode, optional, socket) = (MountMode::Ro, false, false);
+                    let mount = merged::Mount { source, target, mode, exec, optional, socket };
+                    self.bind(&mount, "root.kind".into())?;
                 }
                 Some(HostEntry::File) => {
                     self.parents(path);
@@ -188,8 +200,7 @@ impl Build {
         self.mounts.retain(|mount| !hidden(mount.destination()));
         self.origins.retain(|path, _| !hidden(path));
         for mount in wanted {
-            let merged::Mount { source, target, mode, .. } = mount;
-            self.bind(source, target, *mode, mount.exec, mount.clause())?;
+            self.bind(mount, mount.clause())?;
         }
         Ok(())
     }
@@ -212,27 +223,22 @@ impl Build {
         self.mount(path, "tmpfs", "tmpfs", &options, "limits.tmp")
     }
 
-    fn bind(
-        &mut self,
-        source: &Path,
-        target: &Path,
-        mode: MountMode,
-        exec: bool,
-        clause: String,
-    ) -> Result<(), PolicyError> {
+    fn bind(&mut self, mount: &merged::Mount, clause: String) -> Result<(), PolicyError> {
+        let merged::Mount { source, target, mode, exec, socket, .. } = mount;
         // The r-variants reach the mounts below the source too.
-        let mode = if mode == MountMode::Ro { "rro" } else { "rrw" };
-        let exec = if exec { "rexec" } else { "rnoexec" };
-        let options = ["rbind", "rprivate", mode, "rnosuid", "rnodev", exec].map(String::from).to_vec();
+        let mode = if *mode == MountMode::Ro { "rro" } else { "rrw" };
+        let exec = if *exec { "rexec" } else { "rnoexec" };
+        let mut options = vec!["rbind", "rprivate", mode, "rnosuid", "rnodev", exec];
+        options.extend(socket.then_some("socket"));
         let mount = MountBuilder::default()
             .destination(target)
             .typ("bind")
             .source(source)
-            .options(options)
+            .options(options.into_iter().map(String::from).collect::<Vec<_>>())
             .build()
             .map_err(oci("mount"))?;
         self.mounts.push(mount);
-        self.origins.insert(target.to_owned(), clause);
+        self.origins.insert(target.clone(), clause);
         Ok(())
     }
 

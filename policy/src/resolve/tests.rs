@@ -412,3 +412,19 @@ fn only_a_loopback_brings_netlink_route_sockets() {
     assert_eq!(answer(&format!("{loopback}seccomp.deny = [\"socket\"]"), 0), Verdict::Errno(1));
     assert_eq!(answer(&format!("{loopback}seccomp.profile = \"strict\""), 0), Verdict::Errno(1));
 }
+
+// A read-only directory of the host has no room for a new mount point.
+#[test]
+fn opt_is_taken_apart_where_something_new_is_mounted_in_it() {
+    let overrides =
+        Overrides { mounts: vec![parse_mount_arg("/data:/opt/harness").unwrap()], ..Overrides::default() };
+    let policy = load("base", &overrides);
+    assert!(destinations(&resolved(&policy)).contains(&"/opt"));
+    let conda = ("/opt/conda".to_owned(), HostEntry::Dir);
+    let host = HostTree { opt: Some([conda].into()), ..debian() };
+    let spec = resolve(&policy, &ResolveInput { host, ..input() }).unwrap();
+    let destinations = destinations(&spec);
+    assert!(!destinations.contains(&"/opt"));
+    assert!(destinations.contains(&"/opt/conda") && destinations.contains(&"/opt/harness"));
+    assert_eq!(options(&spec, "/opt/conda"), options(&resolved(&base()), "/opt"));
+}

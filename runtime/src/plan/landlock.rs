@@ -43,6 +43,10 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
                 fixed.push((target, Access { read: true, list: true, write: true, ..Access::default() }))
             }
             Some("devpts") => fixed.push((target, device)),
+            // To connect to a socket is to write to it.
+            Some("bind") if options.socket => {
+                grants.push((target, Access { write: true, ..Access::default() }));
+            }
             Some("tmpfs") if target == Path::new("/dev") => fixed.push((target, device)),
             Some("tmpfs" | "bind") => {
                 let access = if options.flags.read_only && !(writable && is_root_part(spec, &target)) {

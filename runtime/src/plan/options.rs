@@ -32,6 +32,8 @@ pub(super) struct Options {
     pub(super) gid: Option<u32>,
     /// The source may be absent.
     pub(super) optional: bool,
+    /// The source is a Unix socket, and what listens on it is to be reachable from inside.
+    pub(super) socket: bool,
 }
 
 impl Options {
@@ -53,6 +55,7 @@ impl Options {
                 "nodev" => options.flags.no_dev = true,
                 "dev" => options.flags.no_dev = false,
                 "optional" => options.optional = true,
+                "socket" => options.socket = true,
                 "size" => options.size = Some(value.parse().map_err(|_| unknown())?),
                 "mode" => options.mode = Some(u32::from_str_radix(value, 8).map_err(|_| unknown())?),
                 "uid" => options.uid = Some(value.parse().map_err(|_| unknown())?),

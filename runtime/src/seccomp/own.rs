@@ -22,20 +22,44 @@ pub(super) const INIT: &[&str] = &[
     "wait4", "waitid", "write",
 ];
 
+/// What an argument has to be: its low 32 bits, as far as `mask` goes, are `value`.
+#[derive(Clone, Copy, Debug)]
+pub struct Condition {
+    /// Index of the argument, 0 to 5.
+    pub argument: u8,
+    /// The bits that are looked at.
+    pub mask: u64,
+    /// What they have to be.
+    pub value: u64,
+}
+
+impl Condition {
+    /// The mask of an argument that the kernel takes as an `int`.
+    pub const WHOLE: u64 = 0xffff_ffff;
+}
+
 /// Filter for Airlock's PID 1, installed after it has forked the payload; all else kills it, and with it
 /// the sandbox.
+pub fn init_filter() -> Result<Program, SeccompError> {
+    let resize = Condition { argument: 1, mask: Condition::WHOLE, value: libc::TIOCSWINSZ };
+    filter(INIT, &[("ioctl", resize)])
+}
+
+/// Lets a process make these calls, the last of them under a condition; all else kills it.
 ///
 /// seccompiler writes the chain of comparisons; the guard before it is ours, since seccompiler does not
 /// look at the x32 bit (seccompiler#74).
-pub fn init_filter() -> Result<Program, SeccompError> {
+pub fn filter(calls: &[&str], conditional: &[(&str, Condition)]) -> Result<Program, SeccompError> {
     let arch = Architecture::native()?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for number in INIT.iter().filter_map(|call| arch.number(call)) {
+    for number in calls.iter().filter_map(|call| arch.number(call)) {
         rules.insert(number.into(), Vec::new());
     }
-    if let Some(ioctl) = arch.number("ioctl") {
-        let resize = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::TIOCSWINSZ)?;
-        rules.insert(ioctl.into(), vec![SeccompRule::new(vec![resize])?]);
+    for (call, Condition { argument, mask, value }) in conditional {
+        let Some(number) = arch.number(call) else { continue };
+        let (length, masked) = (SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(*mask));
+        let condition = SeccompCondition::new(*argument, length, masked, *value)?;
+        rules.entry(number.into()).or_default().push(SeccompRule::new(vec![condition])?);
     }
     let target = match arch {
         Architecture::X86_64 => TargetArch::x86_64,

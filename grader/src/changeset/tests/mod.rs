@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::journal::canonical;
 use crate::seal::{Limits, SealError, read_tree, seal};
 
 /// Files by path: bytes and the executable bit.
@@ -179,6 +180,7 @@ fn lists_what_was_added_changed_and_removed() {
         frozen.digest(),
     );
     assert_eq!(json, expected);
+    assert_eq!(canonical(&changeset).unwrap(), json.as_bytes());
     assert_eq!(changeset.digest().unwrap(), Digest::of(json.as_bytes()));
     for wrong in [
         json.replace("\"version\":1", "\"version\":2"),

@@ -2,8 +2,9 @@ use std::process::Command;
 
 use proptest::prelude::*;
 
-use super::super::{CandidateKind, Digest, Event, Moment, Outcome, SealedFor};
+use super::super::{CandidateKind, Event, Moment, Outcome, SealedFor};
 use super::*;
+use crate::Digest;
 use crate::score::{Counts, Score};
 
 fn genesis() -> Genesis {
@@ -24,7 +25,7 @@ fn events() -> Vec<Event> {
             files: 3,
             bytes: 0,
         },
-        Event::ValidationRequested { ticket: 1, candidate: digest },
+        Event::ValidationRequested { ticket: 1, candidate: digest, items: None },
         Event::ValidationResult { ticket: 1, phase: 1, score: Some(score), counts, verdict: digest },
         Event::NoCandidate { reason: "\"gave up\"\n\u{1b}[2J é\u{2028}".into() },
         Event::Resumed {},

@@ -3,15 +3,16 @@ use std::io::{BufRead, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::super::{Digest, Outcome, verify};
+use super::super::{Outcome, verify};
 use super::*;
+use crate::Digest;
 
 fn genesis() -> Genesis {
     Genesis { run_id: "soup-1".into(), run: Digest::of(b"run") }
 }
 
 fn request(ticket: u64) -> Event {
-    Event::ValidationRequested { ticket, candidate: Digest::of(b"candidate") }
+    Event::ValidationRequested { ticket, candidate: Digest::of(b"candidate"), items: None }
 }
 
 fn closed() -> Event {

@@ -20,10 +20,11 @@ use thiserror::Error;
 
 use super::codec::NotStrict;
 use super::messages::{Outcome, Queued, RunFacts, Status, Subset};
-use super::names::{CandidateName, Digest, Reason, Ticket};
+use super::names::{CandidateName, Reason, Ticket};
 use super::refusal::Refusal;
 use super::wire::ReadError;
 use super::{REPLY_CAP, REQUEST_CAP};
+use crate::Digest;
 
 /// Longest act in bytes: a request in other words.
 const ACT_CAP: usize = REQUEST_CAP + 4096;

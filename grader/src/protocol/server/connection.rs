@@ -22,7 +22,7 @@ pub(super) async fn attend<B: Backend>(
     mut stopped: watch::Receiver<()>,
 ) {
     if let Ok(peer) = wire.peer() {
-        tracing::debug!(pid = peer.pid(), uid = peer.uid(), gid = peer.gid(), "connection");
+        tracing::info!(pid = peer.pid(), uid = peer.uid(), gid = peer.gid(), "connection");
     }
     let wire = Arc::new(wire);
     let mut reader = Reader::new(Arc::clone(&wire), REQUEST_CAP, limits.line);

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::{Compiler, one};
 use crate::host::{FileKind, SourceFacts, WalkError};
 use crate::ids::IdMaps;
+use crate::plan::options::Options;
 use crate::plan::step::Idmap;
 use crate::plan::{MountFlags, MountId, PlanError, relative};
 use crate::spec::Writable;
@@ -14,18 +15,21 @@ impl Compiler<'_> {
         &mut self,
         clause: &str,
         source: &Path,
-        flags: MountFlags,
+        options: &Options,
     ) -> Result<(MountId, FileKind), PlanError> {
+        let flags = options.flags;
         let facts = self.source(clause, source)?;
         let kind = match facts.kind {
-            Some(kind @ (FileKind::Directory | FileKind::File)) => kind,
+            Some(FileKind::Socket) if options.socket => FileKind::Socket,
             Some(FileKind::Socket) => {
                 return Err(source_error(
                     clause,
                     source,
-                    "is a socket: whatever listens on it would be reachable from inside",
+                    "is a socket: whatever listens on it would be reachable from inside; `socket = true` asks for that",
                 ));
             }
+            Some(_) if options.socket => return Err(source_error(clause, source, "is not a socket")),
+            Some(kind @ (FileKind::Directory | FileKind::File)) => kind,
             Some(kind) => {
                 return Err(source_error(
                     clause,

@@ -209,7 +209,7 @@ impl Compiler<'_> {
                 if options.optional && is_absent(self.facts, source) {
                     return Ok(());
                 }
-                let (id, kind) = self.bind(&clause, source, options.flags)?;
+                let (id, kind) = self.bind(&clause, source, &options)?;
                 file = kind != FileKind::Directory;
                 if file {
                     within = Known::Leaf;

@@ -120,6 +120,21 @@ fn a_source_that_is_not_there_is_an_error_unless_it_is_optional() {
 }
 
 #[test]
+fn a_socket_is_mounted_only_if_one_is_asked_for() {
+    let at = |options: &[&str]| with_mounts([bind("/srv", "/run/s", options)]);
+    let socket = |uid| {
+        let facts = SourceFacts { kind: Some(FileKind::Socket), ..directory((uid, uid)) };
+        having(root(), "/srv", facts)
+    };
+    assert!(refusal(&at(&["ro"]), &socket(0)).contains("`socket = true` asks for that"));
+    assert!(refusal(&at(&["ro", "socket"]), &srv()).ends_with("is not a socket"));
+    let plan = planned(&at(&["ro", "socket"]), &socket(0));
+    assert_eq!(about(&plan, "/srv"), ["m6 = clone of /srv, ro"]);
+    // From ABI 9 on, to connect takes a right.
+    assert!(about(&plan, "Landlock")[0].contains(" /run/s=w "), "{plan}");
+}
+
+#[test]
 fn more_mounts_than_anyone_means_are_refused() {
     let many = |count: usize| {
         with_mounts((5..count).map(|number| bind("/srv", &format!("/data/{number}"), &["ro"])))

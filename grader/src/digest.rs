@@ -1,4 +1,4 @@
-//! SHA-256 digests.
+//! The one kind of digest: SHA-256.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 digest. Its text is `sha256:` and 64 lower-case hexadecimal digits.
+/// A SHA-256 digest (FIPS 180-4). Its text is `sha256:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -21,9 +21,15 @@ impl Digest {
         Digest(Sha256::digest(bytes).into())
     }
 
-    /// The digits without the algorithm's name, as in-toto writes them.
+    /// Its 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The digits without the algorithm's name, as in-toto, manifests and the store's directories have them.
     pub fn hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+        self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
     /// From the digits without the algorithm's name.
@@ -91,7 +97,11 @@ mod tests {
         // FIPS 180-4, example "abc".
         let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(Digest::of(b"abc").to_string(), text);
-        assert_eq!(text.parse::<Digest>().unwrap(), Digest::of(b"abc"));
+        assert_eq!(text.parse(), Ok(Digest::of(b"abc")));
+        assert_eq!(serde_json::to_string(&Digest::of(b"abc")).unwrap(), format!("\"{text}\""));
+        assert_eq!(serde_json::from_str::<Digest>(&format!("\"{text}\"")).unwrap(), Digest::of(b"abc"));
+        assert_eq!(Digest::of(b"abc").hex(), text["sha256:".len()..]);
+        assert_eq!(Digest::from_hex(&text["sha256:".len()..]), Ok(Digest::of(b"abc")));
     }
 
     #[test]
@@ -109,5 +119,7 @@ mod tests {
         ] {
             assert_eq!(bad.parse::<Digest>(), Err(DigestError), "{bad}");
         }
+        assert_eq!(Digest::of(b"abc").hex().parse::<Digest>(), Err(DigestError));
+        assert_eq!(Digest::from_hex(&text), Err(DigestError));
     }
 }

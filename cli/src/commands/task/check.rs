@@ -1,36 +1,26 @@
-//! `airlock task`.
+//! `airlock task check`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use airlock_grader::task::{Finding, Task, TaskError, json_schema};
+use airlock_grader::task::{Finding, Task, TaskError};
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::args::{TaskArgs, TaskCommand};
+use crate::args::FormatArgs;
 use crate::output;
 
-pub(crate) fn task(args: TaskArgs) -> Result<ExitCode> {
-    match args.command {
-        TaskCommand::Check { tasks, format } => {
-            let results: Vec<_> = tasks.iter().map(|dir| (dir.as_path(), Task::load(dir))).collect();
-            let good = results.iter().all(|(_, result)| result.is_ok());
-            if format.json {
-                output::json(
-                    &results.iter().map(|(dir, result)| Checked::of(dir, result)).collect::<Vec<_>>(),
-                )?;
-            } else {
-                for (dir, result) in results {
-                    show(dir, result)?;
-                }
-            }
-            if !good {
-                return Ok(ExitCode::from(crate::OWN_FAILURE));
-            }
+pub(crate) fn check(tasks: &[PathBuf], format: &FormatArgs) -> Result<ExitCode> {
+    let results: Vec<_> = tasks.iter().map(|dir| (dir.as_path(), Task::load(dir))).collect();
+    let good = results.iter().all(|(_, result)| result.is_ok());
+    if format.json {
+        output::json(&results.iter().map(|(dir, result)| Checked::of(dir, result)).collect::<Vec<_>>())?;
+    } else {
+        for (dir, result) in results {
+            show(dir, result)?;
         }
-        TaskCommand::Schema => output::json(&json_schema())?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(crate::OWN_FAILURE) })
 }
 
 fn show(dir: &Path, result: Result<Task, TaskError>) -> Result<()> {

@@ -1,0 +1,184 @@
+//! The run directory: what lies where, and how it is written.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::Digest;
+
+/// Longest file of the run directory that is read whole, in bytes.
+const LONGEST: u64 = 128 << 20;
+
+/// A run directory.
+///
+/// ```text
+/// RUN/run.json                 what the run is, fixed
+/// RUN/journal.jsonl            what happened
+/// RUN/store/                   sealed trees, by digest
+/// RUN/changesets/              changesets and their patches, by digest
+/// RUN/phases/<n>-<name>/       spec.json, end.json, verdict.json, stdout.log, stderr.log, gate reports
+/// RUN/harness/                 what is mounted at /opt/harness
+/// RUN/feedback/                what is mounted at /run/airlock/feedback
+/// RUN/work/                    workspaces and the socket, while the run is open
+/// RUN/receipt.json             the signed statement
+/// RUN/report.html              the page for people
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunDirectory {
+    path: PathBuf,
+}
+
+/// A file or a directory of the run could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{step} {path}: {source}")]
+pub struct DirectoryError {
+    /// What was done.
+    pub step: &'static str,
+    /// With what.
+    pub path: PathBuf,
+    /// Why it failed.
+    pub source: io::Error,
+}
+
+/// Names the step and the path of an I/O error.
+pub(crate) fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError + use<> {
+    let path = path.to_owned();
+    move |source| DirectoryError { step, path, source }
+}
+
+impl RunDirectory {
+    /// Makes the directory, which must not exist or be empty, and what it always holds.
+    pub fn create(path: &Path) -> Result<RunDirectory, DirectoryError> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let mut entries = fs::read_dir(path).map_err(at("reading", path))?;
+                if entries.next().is_some() {
+                    let why = "it is not empty; a run needs a directory of its own";
+                    return Err(at("making", path)(io::Error::other(why)));
+                }
+                let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+                fs::set_permissions(path, private).map_err(at("setting the mode of", path))?;
+            }
+            made => made.map_err(at("making", path))?,
+        }
+        let run = RunDirectory::at(path)?;
+        for name in ["changesets", "phases", "harness", "feedback", "work"] {
+            make_directory(&run.path.join(name), 0o700)?;
+        }
+        Ok(run)
+    }
+
+    /// A directory that holds a run.
+    pub fn at(path: &Path) -> Result<RunDirectory, DirectoryError> {
+        Ok(RunDirectory { path: fs::canonicalize(path).map_err(at("finding", path))? })
+    }
+
+    /// Where it is: absolute, without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path within.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The directory of a phase.
+    pub fn phase(&self, number: u32, name: &str) -> PathBuf {
+        self.path.join(phase_name(number, name))
+    }
+}
+
+/// The directory of a phase, relative to the run's.
+pub fn phase_name(number: u32, name: &str) -> String {
+    format!("phases/{number}-{name}")
+}
+
+/// Makes a directory that must not exist.
+pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), DirectoryError> {
+    DirBuilder::new().mode(mode).create(path).map_err(at("making", path))?;
+    // The umask may have taken something away.
+    let exact = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    fs::set_permissions(path, exact).map_err(at("setting the mode of", path))
+}
+
+/// Makes a directory, or empties what a crash has left of one.
+pub(crate) fn fresh_directory(path: &Path, mode: u32) -> Result<(), DirectoryError> {
+    remove_directory(path)?;
+    make_directory(path, mode)
+}
+
+/// Removes a directory with all that it holds, links not followed.
+pub(crate) fn remove_directory(path: &Path) -> Result<(), DirectoryError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(at("removing", path)),
+    }
+}
+
+/// Writes a file whole and waits for the disk: under another name first, so that it is never there in part.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<Digest, DirectoryError> {
+    let new = path.with_extension("new");
+    let write = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        match path.parent() {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&new))).map_err(at("writing", path))?;
+    Ok(Digest::of(bytes))
+}
+
+/// Reads a regular file whole, without following a link, up to 128 MiB.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, DirectoryError> {
+    let read = || -> io::Result<Vec<u8>> {
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        let flags = flags.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(LONGEST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(bytes)
+    };
+    read().map_err(at("reading", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_needs_a_directory_of_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        let run = RunDirectory::create(&path).unwrap();
+        assert!(run.join("phases").is_dir());
+        let error = RunDirectory::create(&path).unwrap_err().to_string();
+        assert!(error.contains("not empty"), "{error}");
+        assert_eq!(run.phase(3, "score"), run.path().join("phases/3-score"));
+    }
+
+    #[test]
+    fn files_are_written_whole_and_read_as_files() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.json");
+        assert_eq!(write_file(&path, b"abc").unwrap(), Digest::of(b"abc"));
+        assert_eq!(write_file(&path, b"abcd").unwrap(), Digest::of(b"abcd"));
+        assert_eq!(read_file(&path).unwrap(), b"abcd");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        std::os::unix::fs::symlink(&path, place.path().join("link")).unwrap();
+        assert!(read_file(&place.path().join("link")).is_err());
+        assert!(read_file(place.path()).is_err());
+    }
+}

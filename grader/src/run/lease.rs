@@ -1,0 +1,433 @@
+//! Leases: the supervisor's hold on GPUs for one phase.
+//!
+//! One lock file per device in a directory that no sandbox sees, locked with flock(2) through an open handle, so
+//! that it is given back when its holder dies. Supervisors exclude each other if they use the same directory.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode as FileMode, OFlags, flock, fstat, openat, statat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// Longest device id and longest words of a holder, in bytes.
+const LONGEST: usize = 256;
+
+/// How often a lock file that was replaced while it was being locked is opened again.
+const TRIES: u32 = 16;
+
+/// Who else may have the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nobody.
+    Exclusive,
+    /// Others that share it as well.
+    Shared,
+}
+
+/// Why there is no lease.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// Somebody has it.
+    #[error("{device} is held by {holder}; wait until it is given back, or choose another device")]
+    Held {
+        /// The device.
+        device: String,
+        /// What the holder said of itself; of several that share the device, the last one.
+        holder: String,
+    },
+    /// It would not be a file name.
+    #[error("the device id {0:?} is not made of 1 to {LONGEST} of the characters A-Z a-z 0-9 : . _ -")]
+    DeviceId(String),
+    /// They would not be one line.
+    #[error("a holder's words {0:?} are not one line of 1 to {LONGEST} printable bytes")]
+    Owner(String),
+    /// Others could remove the lock files, and so take what is held.
+    #[error(
+        "lease directory {0}: it is not a directory that only its owner can enter; make it one with `chmod 700` and `chown`"
+    )]
+    Exposed(PathBuf),
+    /// A lock file was removed or replaced, so that somebody else can have the same device.
+    #[error(
+        "lease directory {directory}: the lock file of {device} was replaced; nothing but Airlock may write there"
+    )]
+    Replaced {
+        /// The directory.
+        directory: PathBuf,
+        /// The device.
+        device: String,
+    },
+    /// A step failed.
+    #[error("lease directory {directory}: {step}: {source}")]
+    Io {
+        /// What was done.
+        step: &'static str,
+        /// The directory.
+        directory: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// The directory of the lock files.
+#[derive(Debug)]
+pub struct Leases {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// A hold on devices, given back on drop and by death.
+///
+/// A lock belongs to the open file: its descriptor is closed on exec, but a child that is forked without exec keeps
+/// it. Such children, as the launcher, are started before. The drop gives the devices back even then.
+#[derive(Debug)]
+pub struct Lease {
+    path: PathBuf,
+    directory: OwnedFd,
+    locks: Vec<Lock>,
+}
+
+#[derive(Debug)]
+struct Lock {
+    device: String,
+    file: File,
+}
+
+impl Leases {
+    /// Opens the directory, or makes it with mode 0700.
+    pub fn open(path: &Path) -> Result<Leases, LeaseError> {
+        let error = |step| move |source| LeaseError::Io { step, directory: path.into(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(error("making it"))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = match openat(CWD, path, flags, FileMode::empty()) {
+            // What the two flags say of a symbolic link.
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(LeaseError::Exposed(path.into())),
+            directory => directory.map_err(io::Error::from).map_err(error("opening it"))?,
+        };
+        let stat = fstat(&directory).map_err(io::Error::from).map_err(error("reading its state"))?;
+        if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+            return Err(LeaseError::Exposed(path.into()));
+        }
+        Ok(Leases { path: path.into(), directory })
+    }
+
+    /// Takes all these devices or none, and waits for nobody. `owner` is who an error names to others, such as
+    /// `run 7f3a, phase score`.
+    pub fn take(&self, devices: &[&str], mode: Mode, owner: &str) -> Result<Lease, LeaseError> {
+        let printable = |byte| matches!(byte, b' '..=b'~');
+        if !(1..=LONGEST).contains(&owner.len()) || !owner.bytes().all(printable) {
+            return Err(LeaseError::Owner(owner.into()));
+        }
+        let mut devices = devices.to_vec();
+        devices.sort_unstable();
+        devices.dedup();
+        let directory = self.directory.try_clone().map_err(self.error("duplicating its handle"))?;
+        let mut lease = Lease { path: self.path.clone(), directory, locks: Vec::new() };
+        for device in devices {
+            let file = self.lock(device, mode)?;
+            lease.locks.push(Lock { device: device.into(), file });
+        }
+        for lock in &lease.locks {
+            lock.name(owner).map_err(self.error("writing a lock file"))?;
+        }
+        Ok(lease)
+    }
+
+    fn error(&self, step: &'static str) -> impl Fn(io::Error) -> LeaseError {
+        move |source| LeaseError::Io { step, directory: self.path.clone(), source }
+    }
+
+    fn lock(&self, device: &str, mode: Mode) -> Result<File, LeaseError> {
+        let file_name = file_name(device)?;
+        for _ in 0..TRIES {
+            let file = self.open_lock(&file_name)?;
+            if self.lock_file(&file, device, mode)? {
+                return Ok(file);
+            }
+        }
+        Err(LeaseError::Replaced { directory: self.path.clone(), device: device.into() })
+    }
+
+    fn open_lock(&self, file_name: &str) -> Result<File, LeaseError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.directory, file_name, flags, FileMode::RUSR | FileMode::WUSR);
+        Ok(file.map_err(io::Error::from).map_err(self.error("opening a lock file"))?.into())
+    }
+
+    /// Locks the file; false if it is not the device's lock file any more.
+    fn lock_file(&self, file: &File, device: &str, mode: Mode) -> Result<bool, LeaseError> {
+        let operation = match mode {
+            Mode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+            Mode::Shared => FlockOperation::NonBlockingLockShared,
+        };
+        match flock(file, operation) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let holder = holder(file).map_err(self.error("reading a lock file"))?;
+                return Err(LeaseError::Held { device: device.into(), holder });
+            }
+            Err(errno) => return Err(self.error("locking a lock file")(errno.into())),
+        }
+        is_current(&self.directory, file, device)
+            .map_err(io::Error::from)
+            .map_err(self.error("looking at a lock file"))
+    }
+}
+
+impl Lease {
+    /// The devices, sorted.
+    pub fn devices(&self) -> impl Iterator<Item = &str> {
+        self.locks.iter().map(|lock| lock.device.as_str())
+    }
+
+    /// Checks that the lock files are still the ones that are locked: whoever removes one lets somebody else in.
+    /// To be asked after the phase as well as before it.
+    pub fn verify(&self) -> Result<(), LeaseError> {
+        for Lock { device, file } in &self.locks {
+            let directory = || self.path.clone();
+            match is_current(&self.directory, file, device) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err(LeaseError::Replaced { directory: directory(), device: device.clone() });
+                }
+                Err(errno) => {
+                    let step = "looking at a lock file";
+                    return Err(LeaseError::Io { step, directory: directory(), source: errno.into() });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lock {
+    /// Says who holds it. The first line is whole at any moment.
+    fn name(&self, owner: &str) -> io::Result<()> {
+        let line = format!("{owner}\n");
+        self.file.write_all_at(line.as_bytes(), 0)?;
+        self.file.set_len(line.len() as u64)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+fn file_name(device: &str) -> Result<String, LeaseError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b":._-".contains(&byte);
+    // Not the longest file name: that is 255 with the suffix.
+    if (1..=LONGEST - 6).contains(&device.len()) && device.bytes().all(allowed) {
+        Ok(format!("{device}.lock"))
+    } else {
+        Err(LeaseError::DeviceId(device.into()))
+    }
+}
+
+/// Whether this file is what stands at the device's name.
+fn is_current(directory: impl AsFd, file: &File, device: &str) -> Result<bool, Errno> {
+    let held = fstat(file)?;
+    match statat(directory, format!("{device}.lock"), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(named) => Ok((named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The first line of a lock file.
+fn holder(file: &File) -> io::Result<String> {
+    let mut text = [0; LONGEST];
+    let length = file.read_at(&mut text, 0)?;
+    let line = text[..length].split(|byte| *byte == b'\n').next().unwrap_or_default();
+    // Another supervisor wrote it, or is about to.
+    Ok(if line.is_empty() { "another run".into() } else { String::from_utf8_lossy(line).into_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::process::{Child, Command, Stdio};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Where the child finds the directory, and what it takes.
+    const PLACE: &str = "LEASE_TEST_PLACE";
+    const DEVICES: &str = "LEASE_TEST_DEVICES";
+
+    fn leases() -> (tempfile::TempDir, Leases) {
+        let place = tempfile::tempdir().unwrap();
+        let leases = Leases::open(&place.path().join("leases")).unwrap();
+        (place, leases)
+    }
+
+    fn is_held(result: Result<Lease, LeaseError>) -> bool {
+        match result {
+            Ok(_) => false,
+            Err(LeaseError::Held { .. }) => true,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Not a test of its own: another supervisor, which holds its devices until it is killed.
+    #[test]
+    #[ignore = "run by the tests below in a process of its own"]
+    fn child() {
+        let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else {
+            return;
+        };
+        let devices = std::env::var(DEVICES).unwrap();
+        let devices: Vec<&str> = devices.split(' ').collect();
+        let lease = Leases::open(&place).unwrap().take(&devices, Mode::Exclusive, "run 7f3a, phase score");
+        println!("\n{}", if lease.is_ok() { "taken" } else { "refused" });
+        thread::sleep(Duration::from_secs(60));
+    }
+
+    /// Another process, and whether it got them.
+    fn process(leases: &Leases, devices: &str) -> (Child, bool) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", "run::lease::tests::child"])
+            .env(PLACE, &leases.path)
+            .env(DEVICES, devices)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let word = lines.find(|line| line == "taken" || line == "refused").unwrap();
+        (child, word == "taken")
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn another_process_is_named_and_its_death_gives_back() {
+        let (_place, leases) = leases();
+        let (child, taken) = process(&leases, "GPU-2 GPU-1");
+        assert!(taken);
+        let error = leases.take(&["GPU-0", "GPU-1"], Mode::Shared, "me").unwrap_err().to_string();
+        assert!(error.starts_with("GPU-1 is held by run 7f3a, phase score;"), "{error}");
+        // All or nothing: the device that was free is free again.
+        let (other, taken) = process(&leases, "GPU-0");
+        assert!(taken);
+        end(other);
+        end(child);
+        let lease = leases.take(&["GPU-2", "GPU-1", "GPU-2"], Mode::Exclusive, "me").unwrap();
+        assert_eq!(lease.devices().collect::<Vec<_>>(), ["GPU-1", "GPU-2"]);
+        lease.verify().unwrap();
+    }
+
+    #[test]
+    fn of_many_processes_one_gets_it() {
+        let (_place, leases) = leases();
+        let (send, receive) = mpsc::channel();
+        thread::scope(|scope| {
+            for turn in 0..6 {
+                let (send, leases) = (send.clone(), &leases);
+                let devices = if turn % 2 == 0 { "a b" } else { "b a" };
+                scope.spawn(move || send.send(process(leases, devices)).unwrap());
+            }
+        });
+        drop(send);
+        let children: Vec<_> = receive.into_iter().collect();
+        // With one order of locking, somebody gets all of them.
+        assert_eq!(children.iter().filter(|(_, taken)| *taken).count(), 1);
+        children.into_iter().for_each(|(child, _)| end(child));
+    }
+
+    #[test]
+    fn sharing_excludes_only_the_exclusive() {
+        let (_place, leases) = leases();
+        let one = leases.take(&["a"], Mode::Shared, "one").unwrap();
+        let two = leases.take(&["a"], Mode::Shared, "two").unwrap();
+        assert!(is_held(leases.take(&["a"], Mode::Exclusive, "three")));
+        drop(one);
+        assert!(is_held(leases.take(&["a"], Mode::Exclusive, "three")));
+        drop(two);
+        let three = leases.take(&["a"], Mode::Exclusive, "three").unwrap();
+        assert!(is_held(leases.take(&["a"], Mode::Shared, "one")));
+        drop(three);
+        leases.take(&["a"], Mode::Shared, "one").unwrap();
+    }
+
+    #[test]
+    fn a_drop_gives_back_even_what_a_child_inherited() {
+        let (_place, leases) = leases();
+        let lease = leases.take(&["a"], Mode::Exclusive, "one").unwrap();
+        let inherited = lease.locks[0].file.try_clone().unwrap();
+        drop(lease);
+        leases.take(&["a"], Mode::Exclusive, "two").unwrap();
+        drop(inherited);
+    }
+
+    /// AI4AI-Bench's lock lay where the agent could unlink it, and a lock on the file made anew is another lock.
+    #[test]
+    fn a_lock_on_a_removed_file_is_none() {
+        let (_place, leases) = leases();
+        let path = leases.path.join("a.lock");
+        let lease = leases.take(&["a"], Mode::Exclusive, "one").unwrap();
+        // Opened before the removal, locked after it.
+        let late = leases.open_lock("a.lock").unwrap();
+        lease.verify().unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(lease.verify(), Err(LeaseError::Replaced { .. })));
+        drop(lease);
+        let lease = leases.take(&["a"], Mode::Exclusive, "two").unwrap();
+        lease.verify().unwrap();
+        assert!(!leases.lock_file(&late, "a", Mode::Exclusive).unwrap());
+        let same = leases.open_lock("a.lock").unwrap();
+        assert!(matches!(leases.lock_file(&same, "a", Mode::Exclusive), Err(LeaseError::Held { .. })));
+    }
+
+    #[test]
+    fn a_lock_file_that_is_a_link_is_not_followed() {
+        let (place, leases) = leases();
+        let target = place.path().join("target");
+        fs::write(&target, "kept").unwrap();
+        symlink(&target, leases.path.join("a.lock")).unwrap();
+        let error = leases.take(&["a"], Mode::Exclusive, "one").unwrap_err();
+        assert!(matches!(error, LeaseError::Io { step: "opening a lock file", .. }), "{error}");
+        assert_eq!(fs::read(target).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn a_directory_that_others_enter_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("leases");
+        Leases::open(&path).unwrap();
+        Leases::open(&path).unwrap();
+        symlink(&path, place.path().join("link")).unwrap();
+        assert!(matches!(Leases::open(&place.path().join("link")), Err(LeaseError::Exposed(_))));
+        for mode in [0o710, 0o701, 0o770] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(Leases::open(&path), Err(LeaseError::Exposed(_))), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        let (_place, leases) = leases();
+        let long = "x".repeat(251);
+        for device in ["", "a/b", "../a", "a b", "a\n", "ä", &long] {
+            let error = leases.take(&[device], Mode::Exclusive, "me").unwrap_err();
+            assert!(matches!(error, LeaseError::DeviceId(_)), "{device}: {error}");
+        }
+        for device in ["GPU-8f6e:1.0_x", "..", &long[1..]] {
+            leases.take(&[device], Mode::Exclusive, "me").unwrap();
+        }
+        for owner in ["", "a\nb", "\u{1b}[31m", &"x".repeat(257)] {
+            let error = leases.take(&["a"], Mode::Exclusive, owner).unwrap_err();
+            assert!(matches!(error, LeaseError::Owner(_)), "{owner}: {error}");
+        }
+    }
+}

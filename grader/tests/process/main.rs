@@ -1,0 +1,302 @@
+//! The grader process on the real kernel, in its sandbox, as root and as an ordinary user.
+//!
+//! Without the test harness, since a launcher is started only from a process with one thread. This very program is
+//! also what attacks from a research sandbox, and what tries the grader's own sandbox in the grader's place.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod fixture;
+mod inside;
+#[path = "../protocol/supervisor.rs"]
+mod supervisor;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use airlock_grader::protocol::SOCKET;
+use airlock_grader::protocol::link::{Acts, LinkLimits};
+use airlock_grader::protocol::process::{Grader, GraderProcess, ProcessError};
+use airlock_runtime::launcher::{Launcher, LauncherError};
+use airlock_runtime::report::Reason;
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use fixture::{Fixture, GRADER, children_of, status_of, until};
+use supervisor::{digest, supervise};
+
+type Test = (&'static str, fn(&Fixture));
+
+const TESTS: &[Test] = &[
+    ("a_sandbox_asks_through_the_grader_process", a_sandbox_asks_through_the_grader_process),
+    ("without_the_mount_nothing_leads_to_it", without_the_mount_nothing_leads_to_it),
+    ("it_holds_its_sockets_and_nothing_else", it_holds_its_sockets_and_nothing_else),
+    ("its_sandbox_has_nothing_to_open_or_to_connect_to", its_sandbox_has_nothing_to_open_or_to_connect_to),
+    ("the_next_process_serves_what_waits_at_the_socket", the_next_process_serves_what_waits_at_the_socket),
+    ("it_ends_when_the_supervisor_lets_go", it_ends_when_the_supervisor_lets_go),
+    ("a_sandbox_cannot_bring_it_down", a_sandbox_cannot_bring_it_down),
+    ("what_cannot_start_says_why", what_cannot_start_says_why),
+];
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [name] if name.ends_with("/airlock-grader") => inside::try_the_graders_sandbox(),
+        [_, "attack", what] => inside::attack(what),
+        // What cargo-nextest asks of a test program without libtest ("Custom test harnesses" in its manual).
+        [_, "--list", rest @ ..] => {
+            let names = TESTS.iter().filter(|_| !rest.contains(&"--ignored"));
+            names.for_each(|(name, _)| println!("{name}: test"));
+        }
+        // Cargo's own flags, and a filter.
+        [_, rest @ ..] => {
+            let filter = rest.iter().find(|word| !word.starts_with('-')).copied().unwrap_or_default();
+            let passed = run(filter) && fixture::run_as_user(filter);
+            std::process::exit(i32::from(!passed));
+        }
+        [] => {}
+    }
+}
+
+/// True: all passed.
+fn run(filter: &str) -> bool {
+    let fixture = Fixture::new();
+    let who = if fixture.root { "root" } else { "user" };
+    let passed = TESTS.iter().filter(|(name, _)| name.contains(filter)).all(|(name, test)| {
+        let passed = fixture::in_child(|| test(&fixture));
+        println!("{name} ({who}) ... {}", if passed { "ok" } else { "FAILED" });
+        passed
+    });
+    fixture.finish();
+    passed
+}
+
+/// The launcher first, then an event loop in which a supervisor answers, and in it the test.
+fn with_grader<T: Future<Output = ()>>(
+    fixture: &Fixture,
+    test: impl FnOnce(Arc<Launcher>, Grader, GraderProcess, UnixStream) -> T,
+) {
+    let launcher = Arc::new(Launcher::start().unwrap());
+    runtime().block_on(async {
+        let grader = fixture.grader(Path::new(GRADER)).unwrap();
+        let (process, link) = grader.start(&launcher, fixture.log().into()).unwrap();
+        test(launcher, grader, process, link).await;
+    });
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn answer(link: UnixStream) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(supervise(Acts::new(link, LinkLimits::default()).unwrap()))
+}
+
+fn a_sandbox_asks_through_the_grader_process(fixture: &Fixture) {
+    with_grader(fixture, async |launcher, _grader, _process, link| {
+        answer(link);
+        for (words, status, output) in [
+            (&["/harness/airlock-harness", "hello"][..], 0, "run          run-1\n"),
+            (&["/harness/airlock-harness", "status"], 0, "remaining    03:47:57\n"),
+            (&["/harness/timer.sh"], 0, "03:47:57 left, 00:12:03 used\n"),
+            (&["/harness/validate.sh", "out/my model"], 0, &format!("v-1 {}", digest().as_str())),
+            (&["/harness/validate.sh", "missing"], 1, "the candidate is refused (-32012): nothing there\n"),
+            (&["/harness/airlock-harness", "result", "v-1", "--wait"], 0, "graded       750\n"),
+            (&["/harness/fast_eval.sh", "ckpt"], 1, "this task has no proxy metric\n"),
+            (&["/harness/submit.sh", "out/my model"], 0, "accepted\n"),
+            (&["/harness/no_candidate.sh", "none"], 1, "the run has its final choice"),
+        ] {
+            let found = fixture.research(&launcher, words, true).await;
+            assert!(found.0 == status && found.1.contains(output), "{words:?}: {found:?}");
+        }
+        let log = fs::read_to_string(fixture.log_file()).unwrap();
+        assert_eq!(log.matches("INFO connection pid=").count(), 9, "{log}");
+        assert!(log.contains("uid=") && log.contains("gid="), "{log}");
+    });
+}
+
+fn without_the_mount_nothing_leads_to_it(fixture: &Fixture) {
+    with_grader(fixture, async |launcher, _grader, _process, link| {
+        answer(link);
+        let socket = fixture.socket();
+        let status = ["/harness/airlock-harness", "status"];
+        assert_eq!(fixture.research(&launcher, &status, true).await.0, 0);
+        for path in [Path::new(SOCKET), &socket] {
+            let words = [&status[..], &["--socket", path.to_str().unwrap()]].concat();
+            let found = fixture.research(&launcher, &words, false).await;
+            assert!(found.0 == 3 && found.1.contains("No such file or directory"), "{path:?}: {found:?}");
+        }
+    });
+}
+
+fn it_holds_its_sockets_and_nothing_else(fixture: &Fixture) {
+    with_grader(fixture, async |launcher, _grader, process, link| {
+        answer(link);
+        fixture.research(&launcher, &["/harness/airlock-harness", "status"], true).await;
+        let pid = children_of(process.pid())[0];
+        // The sandbox's filter, and its own.
+        for (name, value) in [
+            ("Seccomp", "2"),
+            ("Seccomp_filters", "2"),
+            ("NoNewPrivs", "1"),
+            ("CapEff", "0000000000000000"),
+            ("CapBnd", "0000000000000000"),
+            ("Threads", "1"),
+        ] {
+            assert_eq!(status_of(pid, name), value, "{name}");
+        }
+        let held: BTreeSet<String> = fs::read_dir(format!("/proc/{pid}/fd"))
+            .unwrap()
+            .map(|entry| fs::read_link(entry.unwrap().path()).unwrap().display().to_string())
+            .map(|name| name.split_once(":[").map_or(name.clone(), |(kind, _)| kind.to_owned()))
+            .collect();
+        let log = fixture.log_file().display().to_string();
+        let expected = ["/dev/null", &log, "anon_inode", "socket"];
+        assert_eq!(held, expected.map(String::from).into());
+        let root = fs::read_dir(format!("/proc/{pid}/root")).unwrap();
+        let mut names: Vec<_> = root.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, ["dev", "etc", "home", "opt", "proc", "run", "tmp", "var"]);
+    });
+}
+
+fn its_sandbox_has_nothing_to_open_or_to_connect_to(fixture: &Fixture) {
+    let launcher = Launcher::start().unwrap();
+    runtime().block_on(async {
+        let grader = fixture.grader(&fixture.probe()).unwrap();
+        let (process, mut link) = grader.start(&launcher, fixture.log().into()).unwrap();
+        let mut found = String::new();
+        link.read_to_string(&mut found).unwrap();
+        timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
+        let report = process.report().unwrap();
+        let log = fs::read_to_string(fixture.log_file()).unwrap();
+        assert_eq!((report.reason, report.exit_code), (Reason::Exited, Some(0)), "{log}");
+        let refused = |call: &str, error: &str| {
+            let line =
+                found.lines().find(|line| line.starts_with(&format!("{call}: "))).unwrap_or("not tried");
+            assert!(line.ends_with(error), "{call} {error}: {found}");
+        };
+        for (call, error) in [
+            ("accept4", "Resource temporarily unavailable (os error 11)"),
+            ("socket unix", "Operation not permitted (os error 1)"),
+            ("socket inet", "Operation not permitted (os error 1)"),
+            ("connect", "Operation not permitted (os error 1)"),
+            ("bind", "Operation not permitted (os error 1)"),
+            ("listen", "Operation not permitted (os error 1)"),
+            ("create /tmp/x", "Permission denied (os error 13)"),
+            ("create /run/x", "Permission denied (os error 13)"),
+            ("read /etc/shadow", "No such file or directory (os error 2)"),
+            ("read /usr/bin/env", "No such file or directory (os error 2)"),
+            ("list /usr", "No such file or directory (os error 2)"),
+        ] {
+            refused(call, error);
+        }
+        for clause in ["seccomp", "landlock", "root", "capabilities.keep", "identity"] {
+            assert!(report.enforced.iter().any(|item| item.clause.starts_with(clause)), "{clause}");
+        }
+    });
+}
+
+fn the_next_process_serves_what_waits_at_the_socket(fixture: &Fixture) {
+    with_grader(fixture, async |launcher, grader, process, link| {
+        let mut acts = Acts::new(link, LinkLimits::default()).unwrap();
+        let pid = children_of(process.pid())[0];
+        fixture::kill(pid, Signal::KILL);
+        let next = timeout(fixture::PATIENCE, acts.next()).await.unwrap();
+        assert!(matches!(next, Ok(None) | Err(_)), "the link ends");
+        timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
+        let report = process.report().unwrap();
+        assert_eq!((report.reason, report.signal), (Reason::Signalled, Some(9)));
+
+        // Nobody serves now; who connects waits.
+        let asking = tokio::spawn({
+            let (fixture, launcher) = (fixture.clone(), Arc::clone(&launcher));
+            async move { fixture.research(&launcher, &["/harness/airlock-harness", "hello"], true).await }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!asking.is_finished());
+        let (next, link) = grader.start(&launcher, fixture.log().into()).unwrap();
+        answer(link);
+        let found = asking.await.unwrap();
+        assert!(found.0 == 0 && found.1.contains("run-1"), "{found:?}");
+        next.kill().unwrap();
+        timeout(fixture::PATIENCE, next.ended()).await.unwrap().unwrap();
+        assert_eq!(next.report().unwrap().signal, Some(9));
+    });
+}
+
+fn it_ends_when_the_supervisor_lets_go(fixture: &Fixture) {
+    with_grader(fixture, async |_launcher, _grader, process, link| {
+        drop(link);
+        timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
+        let report = process.report().unwrap();
+        assert_eq!((report.reason, report.exit_code), (Reason::Exited, Some(0)));
+        assert!(fs::read_to_string(fixture.log_file()).unwrap().ends_with("the supervisor has let go\n"));
+    });
+}
+
+/// herdr#3727, alien#390, lens-sandbox#69, from where it would come.
+fn a_sandbox_cannot_bring_it_down(fixture: &Fixture) {
+    with_grader(fixture, async |launcher, _grader, process, link| {
+        answer(link);
+        let pid = children_of(process.pid())[0];
+        let attacks = ["half-frames", "connections", "descriptors", "long-lines", "flood", "unread-replies"];
+        for attack in attacks {
+            let found = fixture.research(&launcher, &["/harness/probe", "attack", attack], true).await;
+            assert_eq!(found.0, 0, "{attack}: {found:?}");
+            let found = fixture.research(&launcher, &["/harness/airlock-harness", "hello"], true).await;
+            assert!(found.0 == 0 && found.1.contains("run-1"), "after {attack}: {found:?}");
+        }
+        assert_eq!(children_of(process.pid()), [pid]);
+        until("the threads that closed sockets are gone", || status_of(pid, "Threads") == "1");
+        let peak: u64 = status_of(pid, "VmHWM").split_whitespace().next().unwrap().parse().unwrap();
+        assert!(peak < 64 * 1024, "{peak} KiB");
+        assert!(fs::metadata(fixture.log_file()).unwrap().len() < 17 << 20);
+    });
+}
+
+fn what_cannot_start_says_why(fixture: &Fixture) {
+    let start = |command: &mut Command| {
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, error) = start(&mut Command::new(GRADER));
+    assert_eq!(status, Some(1));
+    assert!(error.contains("descriptor 3 is not a listening Unix stream socket: Bad file"), "{error}");
+    let (status, error) = start(Command::new("/bin/sh").args(["-c", "exec \"$0\" 3</dev/null", GRADER]));
+    assert_eq!(status, Some(1));
+    assert!(error.contains("descriptor 3 is not a listening Unix stream socket: invalid"), "{error}");
+
+    let launcher = Launcher::start().unwrap();
+    runtime().block_on(async {
+        let missing = fixture.grader(Path::new("/nowhere/airlock-grader")).unwrap_err();
+        assert!(matches!(missing, ProcessError::Policy(_)), "{missing}");
+        assert!(missing.to_string().contains("the host has no /nowhere/airlock-grader"), "{missing}");
+        let not_a_program = fixture.log();
+        let grader = fixture.grader(&fixture.log_file()).unwrap();
+        let (process, _link) = grader.start(&launcher, not_a_program.into()).unwrap();
+        timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
+        let error = process.report().unwrap_err();
+        assert!(
+            matches!(&error, ProcessError::Sandbox(LauncherError::Sandbox { status: 126, .. })),
+            "{error}"
+        );
+        // A log that a sandbox must not have.
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let stream = stream.as_fd().try_clone_to_owned().unwrap();
+        drop(grader);
+        let grader = fixture.grader(Path::new(GRADER)).unwrap();
+        let error = grader.start(&launcher, stream).unwrap_err();
+        assert!(
+            error.to_string().starts_with("grader process: ") && error.to_string().contains("stderr"),
+            "{error}"
+        );
+    });
+}
