@@ -27,7 +27,10 @@ fn every_built_in_policy_runs_a_program() {
     let site = Site::new();
     for name in BUILT_IN {
         let workspace = site.folder(&format!("workspace-{name}"));
-        let ended = site.run().built_in(name).workspace(&workspace).end(["/bin/true"]);
+        // A root may be empty.
+        let probe = format!("{}:/probe:exec", site.path("probe").display());
+        let run = site.run().built_in(name).workspace(&workspace).flag("--mount", probe);
+        let ended = run.end(["/probe/probe", "cwd"]);
         assert_eq!(ended.code, 0, "{name}: {ended}");
         assert_eq!(ended.report().text("policy"), name);
     }
