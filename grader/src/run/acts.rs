@@ -26,8 +26,8 @@ use crate::task::{Lifecycle, PhaseName};
 pub(crate) const OPEN_TICKETS: u32 = 64;
 /// Most candidates that are being sealed at a time: each may be large.
 const SEALING: usize = 4;
-/// Pause before a grader process that ended is started again.
-const PAUSE: Duration = Duration::from_millis(500);
+/// First and longest pause before a grader process that ended is started again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 impl Supervisor {
     /// Answers acts while research lasts. A grader process that ends, or says anything but acts, is replaced.
@@ -37,7 +37,7 @@ impl Supervisor {
         first: RunningGrader,
         room: Rc<Room>,
     ) -> Result<(), RunError> {
-        let mut running = first;
+        let (mut running, mut pause) = (first, PAUSES.0);
         loop {
             let mut answers = tokio::task::JoinSet::new();
             let why = loop {
@@ -59,7 +59,11 @@ impl Supervisor {
             };
             tracing::warn!(why, "the grader process is started again");
             running.end(&self).await?;
-            tokio::time::sleep(PAUSE).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = room.over.notified() => return Ok(()),
+            }
+            pause = (pause * 2).min(PAUSES.1);
             running = grader.start(&self).await?;
         }
     }
@@ -175,7 +179,7 @@ impl Supervisor {
     }
 
     async fn seal_for_validation(&self, name: &CandidateName, room: &Room) -> Result<Answer, RunError> {
-        if room.sealing.get() >= SEALING {
+        if room.sealing.get() >= SEALING || !self.may_seal() {
             return Ok(Err(ErrorCode::QueueFull.into()));
         }
         room.sealing.set(room.sealing.get() + 1);
@@ -188,6 +192,14 @@ impl Supervisor {
             }
             Err(refusal) => Err(refusal),
         })
+    }
+
+    /// A run keeps everything that it seals and journals, so that there is an end to how fast that may grow: the
+    /// number of open validations, and one more for each second of research.
+    fn may_seal(&self) -> bool {
+        let budget = Duration::from_millis(self.manifest.budget.explore_ms);
+        let seconds = budget.saturating_sub(self.research_left()).as_secs();
+        self.state().sealed_for_validation < seconds.saturating_add(OPEN_TICKETS.into())
     }
 
     /// Seals a candidate and asks the gates, except for what is hidden: that would be an oracle.
@@ -222,7 +234,7 @@ impl Supervisor {
             return Ok(Err(ErrorCode::InvalidParams.into()));
         }
         let ahead = u32::try_from(self.state().open_tickets().count()).unwrap_or(u32::MAX);
-        if ahead >= OPEN_TICKETS {
+        if ahead >= OPEN_TICKETS || !self.may_seal() {
             return Ok(Err(ErrorCode::QueueFull.into()));
         }
         let number = self.state().next_ticket();

@@ -305,24 +305,30 @@ fn supplied(task: &Task, assets: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<
 /// Fills `RUN/harness` with the client and its scripts.
 fn make_harness(directory: &RunDirectory, programs: &Programs, task: &Task) -> Result<Digest, RunError> {
     let place = directory.join("harness");
-    let executable = |path: &Path, mode| {
+    let with_mode = |path: &Path, mode| {
         fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(at("setting the mode of", path))
     };
     let client = place.join("airlock-harness");
     fs::copy(&programs.harness, &client).map_err(at("copying", &programs.harness))?;
-    executable(&client, 0o755)?;
+    with_mode(&client, 0o755)?;
     let mut scripts: Vec<(&str, String)> = SCRIPTS.map(|(name, text)| (name, text.to_owned())).to_vec();
     if let Some(proxy) = task.proxy.as_ref().filter(|proxy| !proxy.command.is_empty()) {
         let words: Vec<String> = proxy.command.iter().map(|word| quote(word)).collect();
         scripts.push(("proxy", format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "))));
     }
+    let instruction = task.dir.join("instruction.md");
+    if instruction.exists() {
+        let copy = place.join("instruction.md");
+        fs::copy(&instruction, &copy).map_err(at("copying", &instruction))?;
+        with_mode(&copy, 0o644)?;
+    }
     for (name, text) in scripts {
         let path = place.join(name);
         fs::write(&path, text).map_err(at("writing", &path))?;
-        executable(&path, 0o755)?;
+        with_mode(&path, 0o755)?;
     }
-    executable(&place, 0o755)?;
-    executable(&directory.join("feedback"), 0o755)?;
+    with_mode(&place, 0o755)?;
+    with_mode(&directory.join("feedback"), 0o755)?;
     part_digest(&place)
 }
 

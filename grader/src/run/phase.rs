@@ -1,5 +1,6 @@
 //! One phase: from the task's words to a sandbox that runs, and to its end in the journal.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,6 +26,11 @@ use crate::task::{MountSource, Phase, PhaseMount, RunSource};
 
 /// How long a log may take to be written after its sandbox has ended.
 const LOG_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// How often the disk is looked at.
+const DISK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+/// What a sandbox must leave of the disk, in bytes: for the journal, for sealing, and for others.
+const DISK_FLOOR: u64 = 256 << 20;
 
 /// What a phase is started with.
 pub(crate) struct PhaseRequest<'a> {
@@ -64,6 +70,8 @@ pub(crate) struct RunningPhase {
     spec: Arc<Spec>,
     running: AsyncFd<Running>,
     logs: [LogPump; 2],
+    /// It was killed because the disk was nearly full.
+    full: Cell<bool>,
 }
 
 /// A phase that has ended.
@@ -136,7 +144,8 @@ impl Supervisor {
                 // SAFETY: `Running` owns its descriptor, keeps it open and never puts another one in its place.
                 let running = unsafe { AsyncFd::register_with_interest(running, Interest::READABLE) };
                 let running = running.map_err(|error| call("watching a sandbox")(error.into()))?;
-                Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs: [out, err] })))
+                let (logs, full) = ([out, err], Cell::new(false));
+                Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs, full })))
             }
             Err(LauncherError::Sandbox { message, .. }) => {
                 let report = EndReport::setup_failed("", &spec, &message);
@@ -154,11 +163,11 @@ impl Supervisor {
         phase: Box<RunningPhase>,
         reason: Option<Reason>,
     ) -> Result<Ended, RunError> {
-        phase.ended().await?;
-        let RunningPhase { number, name, spec, running, logs: [out, err] } = *phase;
+        self.watch(&phase).await?;
+        let RunningPhase { number, name, spec, running, logs: [out, err], full } = *phase;
         let running = running.into_inner();
         let id = running.id().to_owned();
-        let report = match running.wait() {
+        let mut report = match running.wait() {
             Ok(report) => report,
             Err(LauncherError::Sandbox { message, .. }) => EndReport::setup_failed(&id, &spec, &message),
             Err(LauncherError::MonitorLost) => {
@@ -168,7 +177,32 @@ impl Supervisor {
         };
         finish(out).await;
         finish(err).await;
+        if full.get() {
+            report.error =
+                Some("ended by the supervisor: the disk of the run directory was nearly full".into());
+        }
         self.end_phase(number, name, report, reason)
+    }
+
+    /// Waits for the end of a phase, and kills it when the disk is nearly full: nothing else keeps a sandbox from
+    /// filling the disk of its workspace.
+    pub(crate) async fn watch(&self, phase: &RunningPhase) -> Result<(), RunError> {
+        loop {
+            match tokio::time::timeout(DISK_PAUSE, phase.ended()).await {
+                Ok(ended) => return ended,
+                Err(_) if self.disk_is_low() => {
+                    phase.full.set(true);
+                    phase.kill()?;
+                    return phase.ended().await;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn disk_is_low(&self) -> bool {
+        let free = rustix::fs::statvfs(self.directory.path());
+        free.is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < DISK_FLOOR)
     }
 
     /// Runs a phase from start to end.

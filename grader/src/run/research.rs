@@ -91,7 +91,7 @@ impl Supervisor {
         }
         let (supervisor, shared) = (Rc::clone(self), Rc::clone(&room));
         let attended = tokio::task::spawn_local(supervisor.attend(grader, acts, shared));
-        let ended = self.watch(explore, &room, &mut tasks, attended).await;
+        let ended = self.attend_to(explore, &room, &mut tasks, attended).await;
         // With them the scorers of open validations.
         tasks.shutdown().await;
         ended?;
@@ -99,7 +99,7 @@ impl Supervisor {
     }
 
     /// Watches over the agent until it ends, has made its choice, or its time is over.
-    async fn watch(
+    async fn attend_to(
         self: &Rc<Self>,
         explore: Box<RunningPhase>,
         room: &Room,
@@ -112,7 +112,7 @@ impl Supervisor {
                 tokio::time::sleep(self.research_left().max(Duration::from_millis(1))).await;
             };
             tokio::select! {
-                ended = explore.ended() => {
+                ended = self.watch(&explore) => {
                     ended?;
                     break None;
                 }

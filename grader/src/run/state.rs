@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use airlock_runtime::report::Reason;
 
 use crate::Digest;
-use crate::journal::{Decision, Event, Outcome, Record};
+use crate::journal::{Decision, Event, Outcome, Record, SealedFor};
 use crate::score::{Checkpoint, Counts, Score};
 use crate::task::Lifecycle;
 
@@ -42,6 +42,8 @@ pub struct State {
     pub research: Option<Research>,
     /// Validations by ticket.
     pub tickets: BTreeMap<u64, TicketRecord>,
+    /// How often a candidate was sealed for validation.
+    pub sealed_for_validation: u64,
     /// Where the chosen candidate lies.
     pub chosen: Option<String>,
     /// Why there is no candidate.
@@ -257,6 +259,9 @@ impl State {
             Event::Interrupted { cause } => self.interrupted = Some(cause.clone()),
             Event::Decided { decision } => self.decide(*decision, record),
             Event::Closed { outcome } => self.closed = Some(*outcome),
+            Event::CandidateSealed { sealed_for: SealedFor::Validation, .. } => {
+                self.sealed_for_validation += 1
+            }
             Event::RunCreated { .. }
             | Event::CandidateSealed { .. }
             | Event::GateResult { .. }
@@ -496,3 +501,6 @@ pub(crate) mod names {
     pub(crate) const SCORE: &str = "score";
     pub(crate) const CANDIDATE: &str = "candidate";
 }
+
+#[cfg(test)]
+mod tests;
