@@ -262,26 +262,27 @@ pub(crate) fn pivot(root: BorrowedFd<'_>) -> io::Result<()> {
 /// Called after the pivot. The null device is checked by its number before it covers anything
 /// (CVE-2025-31133).
 pub(crate) fn mask(paths: &[impl AsRef<Path>], owner: Owner) -> io::Result<()> {
-    let mut empty: Option<OwnedFd> = None;
+    // The first cover of each kind; the others are clones of it.
+    let (mut empty, mut null) = (None, None);
     for path in paths {
         let Some((place, kind)) = existing(path.as_ref())? else {
             continue;
         };
-        let cover = match (kind, &empty) {
-            (FileType::Directory, None) => {
-                let flags = MountFlags { read_only: true, no_exec: true, no_dev: true };
-                let cover = tmpfs(4096, 0o555, owner, flags)?;
-                move_onto(&cover, &place)?;
-                empty = Some(cover);
-                continue;
-            }
-            (FileType::Directory, Some(first)) => {
-                let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-                open_tree(first, "", clone | OpenTreeFlags::AT_EMPTY_PATH)?
-            }
-            _ => null_device()?,
+        let directory = kind == FileType::Directory;
+        let first = if directory { &mut empty } else { &mut null };
+        if let Some(first) = first {
+            let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            move_onto(&open_tree(first, "", clone | OpenTreeFlags::AT_EMPTY_PATH)?, &place)?;
+            continue;
+        }
+        let cover = if directory {
+            let flags = MountFlags { read_only: true, no_exec: true, no_dev: true };
+            tmpfs(4096, 0o555, owner, flags)?
+        } else {
+            null_device()?
         };
         move_onto(&cover, &place)?;
+        *first = Some(cover);
     }
     Ok(())
 }

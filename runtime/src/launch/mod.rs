@@ -144,7 +144,10 @@ fn build(
     rustix::process::umask(umask);
     built?;
     let pid = parts.init.as_ref().map_or(0, |init| init.pid);
-    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref());
+    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref()).map_err(|source| {
+        init_failure(&plan, &parts, &channel)
+            .unwrap_or(LaunchError::Call { what: "opening init's directory in /proc", source })
+    })?;
     drop(mounts);
     let (probes, terminal) = child_side(&plan, &channel)?;
     let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
