@@ -16,7 +16,7 @@ use rustix::mount::{
 use crate::host::FileKind;
 use crate::idmap;
 use crate::plan::{Action, Entry, Idmap, MountFlags, MountId, Owner, relative};
-use crate::sys;
+use crate::sys::{self, UsernsHolder};
 
 /// Largest file of the host that is copied into an assembled root.
 const LARGEST_COPY: u64 = 1 << 20;
@@ -25,6 +25,8 @@ const LARGEST_COPY: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Mounts {
     fds: BTreeMap<MountId, OwnedFd>,
+    /// Processes that made id maps. Their end is waited for when all is built.
+    dying: Vec<UsernsHolder>,
     /// Who makes entries: what is to be his needs no change of owner.
     pub(crate) builder: Owner,
 }
@@ -33,7 +35,7 @@ impl Mounts {
     /// No mounts yet; the caller makes entries.
     pub(crate) fn of_caller() -> Mounts {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Mounts { fds: BTreeMap::new(), builder: Owner { uid, gid } }
+        Mounts { fds: BTreeMap::new(), dying: Vec::new(), builder: Owner { uid, gid } }
     }
 
     pub(crate) fn insert(&mut self, id: MountId, fd: OwnedFd) {
@@ -128,7 +130,7 @@ pub(crate) fn clone_tree(
     kind: FileKind,
     flags: MountFlags,
     map: Option<&Idmap>,
-) -> io::Result<OwnedFd> {
+) -> io::Result<(OwnedFd, Option<UsernsHolder>)> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let place = rustix::fs::openat2(CWD, source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -146,18 +148,16 @@ pub(crate) fn clone_tree(
         return Err(io::Error::other(format!("changed while it was planned: now a {found:?}")));
     }
     sys::mount_setattr(tree.as_fd(), true, attributes(flags), true, None)?;
-    if let Some(Idmap { maps, required }) = map {
-        let holder = idmap::user_namespace(maps)?;
-        match sys::mount_setattr(tree.as_fd(), true, MountAttrFlags::empty(), false, Some(holder.as_fd())) {
-            Err(error) if *required => {
-                return Err(io::Error::other(format!(
-                    "this file system refuses idmapped mounts ({error}); use ids = \"direct\", or another file system"
-                )));
-            }
-            _ => {}
-        }
+    let Some(Idmap { maps, required }) = map else {
+        return Ok((tree, None));
+    };
+    let (namespace, holder) = idmap::user_namespace(maps)?;
+    match sys::mount_setattr(tree.as_fd(), true, MountAttrFlags::empty(), false, Some(namespace.as_fd())) {
+        Err(error) if *required => Err(io::Error::other(format!(
+            "this file system refuses idmapped mounts ({error}); use ids = \"direct\", or another file system"
+        ))),
+        _ => Ok((tree, Some(holder))),
     }
-    Ok(tree)
 }
 
 /// Puts an entry at `path` of a mount that nobody else sees yet. The umask is 0, so that modes are as stated
@@ -201,10 +201,13 @@ fn create(mount: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<File> {
 fn small_file(source: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(source, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }
-    let mut content = Vec::with_capacity(64 << 10);
+    // One byte more than it has: the read that finds no more needs room.
+    let expected = usize::try_from(metadata.len().min(LARGEST_COPY)).map_err(io::Error::other)? + 1;
+    let mut content = Vec::with_capacity(expected);
     file.take(LARGEST_COPY + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST_COPY {
         return Err(io::Error::other("is larger than 1 MiB; mount it instead"));
@@ -343,7 +346,9 @@ pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
             Ok(())
         }
         Action::CloneTree { mount, source, kind, flags, idmap } => {
-            mounts.insert(*mount, clone_tree(source, *kind, *flags, idmap.as_ref())?);
+            let (tree, holder) = clone_tree(source, *kind, *flags, idmap.as_ref())?;
+            mounts.insert(*mount, tree);
+            mounts.dying.extend(holder);
             Ok(())
         }
         Action::Make { mount, path, owner, entry } => {

@@ -119,49 +119,73 @@ pub(crate) fn vfork<F: FnMut() -> c_int>(mut child: F) -> io::Result<i32> {
     if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
 }
 
-/// Runs `work` beside a process in a new user namespace, whose id it is given; the process is gone afterwards.
+/// A process in a new user namespace that waits to be killed; see `idmap.rs`. Dropping it reaps it.
 ///
-/// The process shares the caller's memory, as in [`vfork`], which makes it cheap, and makes no use of it. It holds
-/// no descriptor of its parent and dies with it: a copy of a lock or of the end of a channel in a process that outlives
-/// the monitor would keep its death from being seen.
-pub(crate) fn beside_user_namespace<T>(work: impl FnOnce(i32) -> io::Result<T>) -> io::Result<T> {
-    extern "C" fn hold(parent: *mut c_void) -> c_int {
-        // SAFETY: the parent passes its own `parent`, which outlives this process.
-        let parent = unsafe { *parent.cast::<Pid>() };
-        // A call that fails would set errno, which is the parent's too; rustix makes its calls without it.
-        let orphan = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_err()
-            || rustix::process::getppid() != Some(parent);
-        // SAFETY: this process uses no descriptor.
-        if orphan || unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) } == -1 {
-            return 1;
+/// It shares its parent's memory, as in [`vfork`], which makes it cheap, and makes no use of it. It holds no descriptor
+/// of its parent and dies with it: a copy of a lock or of the end of a channel in a process that outlives the monitor
+/// would keep its death from being seen.
+#[derive(Debug)]
+pub(crate) struct UsernsHolder {
+    pid: Pid,
+    /// What the process runs on: its stack, and its parent's id.
+    memory: Box<(SharedStack, Pid)>,
+}
+
+impl UsernsHolder {
+    /// The caller must have one thread.
+    pub(crate) fn start() -> io::Result<UsernsHolder> {
+        extern "C" fn hold(parent: *mut c_void) -> c_int {
+            // SAFETY: `start` passes the id in the holder's memory, which outlives this process.
+            let parent = unsafe { *parent.cast::<Pid>() };
+            // A call that fails would set errno, which is the parent's too; rustix makes its calls without it.
+            let orphan = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_err()
+                || rustix::process::getppid() != Some(parent);
+            // SAFETY: this process uses no descriptor.
+            if orphan || unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) } == -1 {
+                return 1;
+            }
+            loop {
+                rustix::event::pause();
+            }
         }
-        loop {
-            rustix::event::pause();
+        let mut memory = Box::new((SharedStack::new(), rustix::process::getpid()));
+        let (stack, parent) = &mut *memory;
+        let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD;
+        // SAFETY: the memory lives on until the process is reaped; `hold` writes to nothing but its stack.
+        match unsafe { libc::clone(hold, stack.top(), flags, std::ptr::from_mut(parent).cast()) } {
+            -1 => Err(io::Error::last_os_error()),
+            id => match Pid::from_raw(id) {
+                Some(pid) => Ok(UsernsHolder { pid, memory }),
+                None => Err(io::Error::other("clone gave no process id")),
+            },
         }
     }
-    let mut stack = SharedStack::new();
-    let mut parent = rustix::process::getpid();
-    let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD;
-    let argument = (&raw mut parent).cast();
-    // SAFETY: stack and argument live on until the process is reaped below; `hold` writes to nothing but its stack.
-    let id = unsafe { libc::clone(hold, stack.top(), flags, argument) };
-    if id == -1 {
-        return Err(io::Error::last_os_error());
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
     }
-    let done = work(id);
-    // Not reaped yet, so the id is still its own.
-    let ended = Pid::from_raw(id).map_or(Ok(()), |pid| {
-        kill_process(pid, Signal::KILL)?;
-        rustix::io::retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty())).map(drop)
-    });
-    if ended.is_err() {
-        std::mem::forget(stack);
+
+    /// Kills it, without waiting for its end.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::KILL)?)
     }
-    ended?;
-    done
+}
+
+impl Drop for UsernsHolder {
+    fn drop(&mut self) {
+        // Not reaped yet, so the id is still its own.
+        let reaped = self.kill().is_ok()
+            && rustix::io::retry_on_intr(|| waitpid(Some(self.pid), WaitOptions::empty())).is_ok();
+        if !reaped {
+            // It may still run on its memory.
+            std::mem::forget(std::mem::take(&mut self.memory.0.0));
+        }
+    }
 }
 
 /// The stack of a process that shares its parent's memory.
+#[derive(Debug)]
 struct SharedStack(Vec<u128>);
 
 impl SharedStack {
