@@ -48,15 +48,17 @@ impl Mounts {
     }
 }
 
-/// A tmpfs of `size` bytes.
-pub(crate) fn tmpfs(size: u64, mode: u32, owner: Owner, flags: MountFlags) -> io::Result<OwnedFd> {
+/// A tmpfs of `size` bytes; its root belongs to the caller, or to `owner`.
+fn tmpfs(size: u64, mode: u32, owner: Option<Owner>, flags: MountFlags) -> io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "size", size.to_string())?;
     // A file for every page: a tmpfs that is full of empty files costs the kernel no more than a full one.
     fsconfig_set_string(&context, "nr_inodes", (size / 4096).max(64).to_string())?;
     fsconfig_set_string(&context, "mode", format!("{mode:o}"))?;
-    fsconfig_set_string(&context, "uid", owner.uid.to_string())?;
-    fsconfig_set_string(&context, "gid", owner.gid.to_string())?;
+    if let Some(Owner { uid, gid }) = owner {
+        fsconfig_set_string(&context, "uid", uid.to_string())?;
+        fsconfig_set_string(&context, "gid", gid.to_string())?;
+    }
     finish(&context, attributes(flags))
 }
 
@@ -264,7 +266,7 @@ pub(crate) fn pivot(root: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// Called after the pivot. The null device is checked by its number before it covers anything
 /// (CVE-2025-31133).
-pub(crate) fn mask(paths: &[impl AsRef<Path>], owner: Owner) -> io::Result<()> {
+pub(crate) fn mask(paths: &[impl AsRef<Path>]) -> io::Result<()> {
     // The first cover of each kind; the others are clones of it.
     let (mut empty, mut null) = (None, None);
     for path in paths {
@@ -280,7 +282,7 @@ pub(crate) fn mask(paths: &[impl AsRef<Path>], owner: Owner) -> io::Result<()> {
         }
         let cover = if directory {
             let flags = MountFlags { read_only: true, no_exec: true, no_dev: true };
-            tmpfs(4096, 0o555, owner, flags)?
+            tmpfs(4096, 0o555, None, flags)?
         } else {
             null_device()?
         };
@@ -342,7 +344,8 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
 pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
     match action {
         Action::NewTmpfs { mount, size, mode, owner, flags } => {
-            mounts.insert(*mount, tmpfs(*size, *mode, *owner, *flags)?);
+            let owner = (*owner != mounts.builder).then_some(*owner);
+            mounts.insert(*mount, tmpfs(*size, *mode, owner, *flags)?);
             Ok(())
         }
         Action::CloneTree { mount, source, kind, flags, idmap } => {

@@ -133,7 +133,7 @@ impl Child<'_> {
                 mounts::attach(self.root()?, self.mounts.get(*mount)?, target)
             }
             Action::Pivot => mounts::pivot(self.root()?),
-            Action::Mask { paths } => mounts::mask(paths, self.mounts.builder),
+            Action::Mask { paths } => mounts::mask(paths),
             Action::ReadOnly { paths } => mounts::read_only(paths),
             Action::OpenTerminal => self.open_terminal(),
             Action::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
