@@ -8,7 +8,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory |
-//! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user |
+//! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user; `delegated`: as one in a cgroup of its own |
 //! | `AIRLOCK_TESTS_LOG` | file that collects one line per skipped test and per measurement |
 //! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
@@ -17,6 +17,7 @@ mod caller;
 mod census;
 pub mod cgroup;
 mod probe;
+pub mod reader;
 mod report;
 mod run;
 mod say;
@@ -28,7 +29,7 @@ pub use census::Census;
 pub use probe::Outcome;
 pub use report::Report;
 pub use run::{Ended, Live, Run};
-pub use say::{is_root, record_measure, record_skip};
+pub use say::{is_root, record_measure, record_refusal, record_skip};
 pub use site::Site;
 
 use std::time::{Duration, Instant};
