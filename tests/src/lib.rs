@@ -10,6 +10,7 @@
 //! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory |
 //! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user; `delegated`: as one in a cgroup of its own |
 //! | `AIRLOCK_TESTS_LOG` | file that collects one line per skipped test and per measurement |
+//! | `AIRLOCK_OWN_MACHINE` | tests may change settings of the whole machine |
 //! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 

@@ -70,7 +70,9 @@ impl Reading {
     }
 
     fn confirms_sentence(&self, clause: &str, what: &str) -> Result<(), String> {
-        let fine = if let Some((point, options)) = what.split_once(" mounted ").filter(|(point, _)| point.starts_with('/')) {
+        let fine = if let Some((point, options)) =
+            what.split_once(" mounted ").filter(|(point, _)| point.starts_with('/'))
+        {
             self.mounts().any(|(found, flags)| found == point && flags == options)
         } else if let Some(path) = what.strip_suffix(" covered or read-only") {
             self.is_covered(path)
@@ -81,7 +83,8 @@ impl Reading {
             let tasks = ["cgroup.procs", "tasks"].map(|file| self.groups.get(&Path::new(group).join(file)));
             let pid = self.status("Pid");
             tasks.iter().flatten().any(|text| text.lines().any(|line| line == pid))
-        } else if let Some((file, value)) = what.rsplit_once(" is ").filter(|(file, _)| file.starts_with('/')) {
+        } else if let Some((file, value)) = what.rsplit_once(" is ").filter(|(file, _)| file.starts_with('/'))
+        {
             self.groups.get(Path::new(file)).is_some_and(|text| text.trim() == value)
         } else if let Some(abi) = what.strip_prefix("Landlock ABI ") {
             let abi: String = abi.chars().take_while(char::is_ascii_digit).collect();
@@ -138,9 +141,9 @@ impl Reading {
     fn is_own_namespace(&self, name: &str, found: &str) -> bool {
         let kind = name.strip_prefix("own ").and_then(|name| name.strip_suffix(" namespace"));
         let file = format!("ns/{}", kind.unwrap_or_default());
-        self.process.get(&file).is_some_and(|theirs| {
-            theirs == found && *theirs != link(&Path::new("/proc/self").join(&file))
-        })
+        self.process
+            .get(&file)
+            .is_some_and(|theirs| theirs == found && *theirs != link(&Path::new("/proc/self").join(&file)))
     }
 
     /// `rest`: the v1 list, and how many programs are attached.
@@ -155,7 +158,8 @@ impl Reading {
 
     /// Something is mounted there, or above it below /proc; or this kernel has no such file.
     fn is_covered(&self, path: &str) -> bool {
-        self.mounts().any(|(point, _)| point != "/proc" && path.starts_with(point) && point.starts_with("/proc"))
+        self.mounts()
+            .any(|(point, _)| point != "/proc" && path.starts_with(point) && point.starts_with("/proc"))
             || !Path::new(path).exists()
     }
 }
@@ -167,7 +171,8 @@ fn link(path: &Path) -> String {
 /// What a program says in a process's namespaces.
 fn entered(pid: i32, words: &[&str]) -> String {
     let target = pid.to_string();
-    let output = Command::new("nsenter").args(["--preserve-credentials", "--target", &target]).args(words).output();
+    let output =
+        Command::new("nsenter").args(["--preserve-credentials", "--target", &target]).args(words).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
@@ -179,7 +184,9 @@ fn denies_the_kernel_log(group: &Path) -> bool {
         if let Some(procs) = procs {
             let Ok(procs) = fs::OpenOptions::new().write(true).open(procs) else { return true };
             // SAFETY: the closure makes one system call on an open file and allocates nothing.
-            unsafe { command.pre_exec(move || nix::unistd::write(&procs, b"0").map(drop).map_err(Into::into)) };
+            unsafe {
+                command.pre_exec(move || nix::unistd::write(&procs, b"0").map(drop).map_err(Into::into))
+            };
         }
         command.status().is_ok_and(|status| status.success())
     };

@@ -6,8 +6,9 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use airlock_tests::{Ended, Run, Site, is_root, record_refusal, skip};
+use airlock_tests::{Ended, Run, Site, is_root, record_refusal, skip, within};
 
 const PROBE: &str = "/probe/probe";
 
@@ -48,7 +49,8 @@ fn without_landlock(run: Run<'_>, errno: i32) -> Run<'_> {
         // SAFETY: prctl takes numbers only.
         let quiet = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
         // SAFETY: the program's four instructions outlive the call.
-        let filtered = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+        let filtered =
+            unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
         if quiet == 0 && filtered == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
     run.with(|command| {
@@ -61,7 +63,9 @@ fn without_landlock(run: Run<'_>, errno: i32) -> Run<'_> {
 fn landlock_absent_or_off_is_refused_unless_the_policy_says_best_effort() {
     let site = Site::new();
     for errno in [libc::ENOSYS, libc::EOPNOTSUPP] {
-        let run = |clauses: &str| without_landlock(site.run().policy(site.policy(clauses)), errno).end([PROBE, "cwd"]);
+        let run = |clauses: &str| {
+            without_landlock(site.run().policy(site.policy(clauses)), errno).end([PROBE, "cwd"])
+        };
         refused("no Landlock", run(""), &["landlock.min_abi", "lsm=landlock", "min_abi = 0"]);
         let lowered = run("[landlock]\nmin_abi = 0\n").succeeded();
         assert!(lowered.report().lowered().contains("landlock"), "{}", lowered.report());
@@ -84,7 +88,11 @@ fn a_proc_that_hides_processes_is_no_hindrance() {
 #[test]
 fn a_masked_proc_is_refused_to_a_user_and_no_hindrance_to_root() {
     needs_root!();
-    for script in ["mount --bind /dev/null /proc/version", "mount -t tmpfs none /proc/fs", "mount --bind -o ro /proc/sys /proc/sys"] {
+    for script in [
+        "mount --bind /dev/null /proc/version",
+        "mount -t tmpfs none /proc/fs",
+        "mount --bind -o ro /proc/sys /proc/sys",
+    ] {
         let site = Site::new();
         let ended = site.run().policy(site.policy("")).where_root_did(script).end([PROBE, "list", "/proc"]);
         if site.caller().is_root() {
@@ -113,7 +121,11 @@ fn a_file_system_without_idmapped_mounts_is_named() {
         ));
         site.run().policy(policy).where_root_did(&script).end([PROBE, "write", "/place/x", "y"])
     };
-    refused("an overlay as workspace", run(overlay, "auto"), &["refuses idmapped mounts", "ids = \"direct\""]);
+    refused(
+        "an overlay as workspace",
+        run(overlay, "auto"),
+        &["refuses idmapped mounts", "ids = \"direct\""],
+    );
     run(overlay, "direct").succeeded();
     if kernel() < (6, 3) {
         refused("a tmpfs as workspace", run(tmpfs, "auto"), &["refuses idmapped mounts", "ids = \"direct\""]);
@@ -206,24 +218,34 @@ macro_rules! unified {
     };
 }
 
-/// `airlock run` below this directory of a version 2 hierarchy.
-fn run_below(site: &Site, parent: &Path) -> Ended {
-    let parent = Path::new("/").join(parent.strip_prefix("/sys/fs/cgroup").unwrap());
+/// `airlock run` with this directory of a version 2 hierarchy as parent.
+fn run_in(site: &Site, folder: &Path) -> Ended {
+    let parent = Path::new("/").join(folder.strip_prefix("/sys/fs/cgroup").unwrap());
     site.run_without_parent().policy(site.policy("")).flag("--cgroup-parent", parent).end(["true"])
+}
+
+/// `airlock run` below this new directory of a version 2 hierarchy, after `change`; the directory is removed again.
+fn run_below(site: &Site, folder: &Path, change: impl FnOnce(&Path)) -> Ended {
+    fs::create_dir(folder).unwrap();
+    change(folder);
+    let ended = run_in(site, folder);
+    assert!(within(Duration::from_secs(5), || fs::remove_dir(folder).is_ok()), "{}", folder.display());
+    ended
 }
 
 #[test]
 fn a_threaded_parent_is_refused() {
     let site = Site::root();
     let (folder, site) = unified!(site);
-    let parent = folder.join("threads");
-    fs::create_dir(&parent).unwrap();
-    run_below(site, &parent).succeeded();
-    // Controllers were handed down for the sandbox; a threaded cgroup has none.
-    fs::remove_dir(&parent).unwrap();
-    fs::create_dir(&parent).unwrap();
-    fs::write(parent.join("cgroup.type"), "threaded").unwrap();
-    refused("a threaded parent", run_below(site, &parent), &["is a threaded cgroup", "--cgroup-parent"]);
+    run_below(site, &folder.join("domain"), |_| ()).succeeded();
+    // The parent of a threaded cgroup has no controllers to hand down.
+    let plain = folder.join("plain");
+    fs::create_dir(&plain).unwrap();
+    let ended = run_below(site, &plain.join("threads"), |folder| {
+        fs::write(folder.join("cgroup.type"), "threaded").unwrap();
+    });
+    fs::remove_dir(plain).unwrap();
+    refused("a threaded parent", ended, &["is a threaded cgroup", "--cgroup-parent"]);
 }
 
 /// runc#2298, nsjail#196: EBUSY on subtree_control.
@@ -231,19 +253,19 @@ fn a_threaded_parent_is_refused() {
 fn a_parent_with_processes_is_refused() {
     let site = Site::root();
     let (folder, site) = unified!(site);
-    let parent = folder.join("inhabited");
-    fs::create_dir(&parent).unwrap();
-    run_below(site, &parent).succeeded();
-    fs::remove_dir(&parent).unwrap();
-    fs::create_dir(&parent).unwrap();
     let mut neighbour = Command::new("sleep").arg("60").spawn().unwrap();
-    fs::write(parent.join("cgroup.procs"), neighbour.id().to_string()).unwrap();
-    let ended = run_below(site, &parent);
+    let pid = neighbour.id().to_string();
+    let parent = folder.join("inhabited");
+    run_below(site, &parent, |_| ()).succeeded();
+    fs::create_dir(&parent).unwrap();
+    fs::write(parent.join("cgroup.procs"), &pid).unwrap();
+    let ended = run_in(site, &parent);
+    let handed_down = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap();
     neighbour.kill().unwrap();
     neighbour.wait().unwrap();
-    let pid = neighbour.id().to_string();
+    fs::remove_dir(parent).unwrap();
+    assert_eq!(handed_down, "");
     refused("a parent with processes", ended, &["holds other processes", &pid, "--cgroup-parent"]);
-    assert_eq!(fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap(), "");
 }
 
 /// youki#3597, #3609: not all controllers are delegated.
@@ -267,8 +289,15 @@ fn a_controller_that_is_not_delegated_is_named() {
         for leaf in fs::read_dir(&scope).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
             fs::remove_dir(leaf.path()).unwrap();
         }
+        for folder in [scope, slice] {
+            fs::remove_dir(folder).unwrap();
+        }
         ended
     };
     scope("whole", "+memory +pids").succeeded();
-    refused("a controller not delegated", scope("part", "+pids"), &["memory cgroup controller", "subtree_control"]);
+    refused(
+        "a controller not delegated",
+        scope("part", "+pids"),
+        &["memory cgroup controller", "subtree_control"],
+    );
 }

@@ -26,14 +26,20 @@ fn confirm(reading: &Reading, report: &Report) {
     let list = report.field("enforced").as_array().unwrap();
     let lines = || list.iter().map(|line| (line["clause"].as_str().unwrap(), line["what"].as_str().unwrap()));
     // What the process itself has proven, and what its end proves, is tried below.
-    let tried = |what: &str| ["opening the host's / ", "unshare(0)", "dies with "].iter().any(|word| what.starts_with(word));
-    let wrong: Vec<String> =
-        lines().filter(|(_, what)| !tried(what)).filter_map(|(clause, what)| reading.confirms(clause, what).err()).collect();
+    let tried = |what: &str| {
+        ["opening the host's / ", "unshare(0)", "dies with "].iter().any(|word| what.starts_with(word))
+    };
+    let wrong: Vec<String> = lines()
+        .filter(|(_, what)| !tried(what))
+        .filter_map(|(clause, what)| reading.confirms(clause, what).err())
+        .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     for what in lines().map(|(_, what)| what).filter(|what| what.contains("which cannot restrict")) {
         record_refusal("Landlock", what);
     }
-    for (point, options) in reading.mounts().filter(|(point, _)| *point != "/proc" && !point.starts_with("/proc/")) {
+    for (point, options) in
+        reading.mounts().filter(|(point, _)| *point != "/proc" && !point.starts_with("/proc/"))
+    {
         let said = format!("{point} mounted {options}");
         let probe = point == "/probe";
         assert!(probe || lines().any(|(_, what)| what == said), "{said}: not in the report");
@@ -50,7 +56,9 @@ fn what_the_report_calls_enforced_is_true() {
     let policy = |landlock: &str| {
         let data = data.display();
         let limits = if site.limits() { "[limits]\nmemory = \"96MiB\"\npids = 64\ncpus = 0.5\n" } else { "" };
-        site.policy(&format!("{limits}{landlock}\n[[mount]]\nsource = \"{data}\"\ntarget = \"/data\"\nmode = \"rw\"\n"))
+        site.policy(&format!(
+            "{limits}{landlock}\n[[mount]]\nsource = \"{data}\"\ntarget = \"/data\"\nmode = \"rw\"\n"
+        ))
     };
     let mut live = site.run().policy(policy("")).start([PROBE, "rest", "120"]);
     let pid = payload(&site, &mut live);
