@@ -245,7 +245,7 @@ fn a_threaded_parent_is_refused() {
         fs::write(folder.join("cgroup.type"), "threaded").unwrap();
     });
     fs::remove_dir(plain).unwrap();
-    refused("a threaded parent", ended, &["is a threaded cgroup", "--cgroup-parent"]);
+    refused("a threaded parent", ended, &["threaded cgroup, which cannot hold", "--cgroup-parent"]);
 }
 
 /// runc#2298, nsjail#196: EBUSY on subtree_control.

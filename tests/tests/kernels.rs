@@ -119,22 +119,3 @@ fn beyond_the_memory_limit_one_process_is_killed_and_the_others_go_on() {
     assert_eq!(large.report().number("oom_kills"), 0, "{}", large.report());
     assert!(large.report().number("memory_peak") >= 128 << 20, "{}", large.report());
 }
-
-/// A quota holds, and the time is counted.
-#[test]
-fn a_cpu_quota_holds() {
-    let site = Site::new();
-    if !site.limits() {
-        skip!("needs cgroups of its own");
-    }
-    let used = |cpus: &str| {
-        let policy = site.policy(&format!("[limits]\ncpus = {cpus}\nwall = \"3s\"\n"));
-        site.run().policy(policy).end([PROBE, "spin", "60000"]).report().clone()
-    };
-    let used = |cpus| {
-        let report = used(cpus);
-        report.number("user_ms") + report.number("sys_ms")
-    };
-    let (quota, free) = (used("0.05"), used("1.0"));
-    assert!(quota < 600 && free > 2 * quota, "{quota} ms at 5 %, {free} ms without");
-}
