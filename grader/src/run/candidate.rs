@@ -18,7 +18,7 @@ use crate::Digest;
 use crate::changeset::{Changeset, ChangesetError, between, compare, render_patch};
 use crate::gate::{ArtifactGate, HiddenRows, PatchGate, Refusal, Rule};
 use crate::journal::{CandidateKind, Event, SealedFor, canonical};
-use crate::protocol::refusal::{ErrorCode, Fault, FaultKind, Refusal as Refused, ShownPath};
+use crate::protocol::refusal::{Fault, FaultKind, Refusal as Refused, ShownPath};
 use crate::seal::{Limits, SealError, Sealed, Store, TreePath, seal_without};
 use crate::task::{Lifecycle, Submission, Task};
 
@@ -42,15 +42,23 @@ struct Rules {
 }
 
 impl Supervisor {
-    /// The caps on a candidate.
-    pub(crate) fn limits(&self) -> Limits {
+    /// The caps on a candidate. What goes over the room that there is, is [out of room](Self::out_of_room), so that a
+    /// sandbox beside it does not have to be ended.
+    fn limits(&self) -> Result<Limits, RunError> {
         let mut limits = Limits::default();
         if let Some(storage) = self.task.storage {
             limits.logical_bytes = storage.0;
             limits.allocated_bytes = storage.0;
             limits.file_bytes = storage.0;
         }
-        limits
+        limits.allocated_bytes = limits.allocated_bytes.min(self.directory.room()?);
+        Ok(limits)
+    }
+
+    /// Whether a tree is larger than the disk has room for, and not than the task allows.
+    fn out_of_room(&self, error: &SealError) -> bool {
+        let allowed = self.task.storage.map_or(Limits::default().allocated_bytes, |storage| storage.0);
+        matches!(error, SealError::Limit { what, limit, .. } if what.contains("allocated") && *limit < allowed)
     }
 
     /// What is never part of a candidate: see [`crate::task::Editable::ignore`].
@@ -70,7 +78,7 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Sealed>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits(), self.ignored()?);
+        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits()?, self.ignored()?);
         let sealed = blocking(move || {
             let tree = open_below(&base, &name)?;
             seal_without(tree.as_fd(), &ignored, &store, &limits)
@@ -83,6 +91,7 @@ impl Supervisor {
                 self.append(Event::CandidateSealed { candidate, kind, sealed_for, files, bytes })?;
                 Ok(Found::Sealed(sealed))
             }
+            Err(error) if self.out_of_room(&error) => Err(self.directory.no_room("sealing a tree in").into()),
             Err(error) => match refusal(&error) {
                 Some(refusal) => Ok(Found::Refused(refusal, error.to_string())),
                 None => Err(tree("sealing a candidate")(error)),
@@ -97,7 +106,7 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Changeset>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits(), self.ignored()?);
+        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits()?, self.ignored()?);
         let frozen = Arc::clone(&self.frozen);
         let compared = blocking(move || {
             let tree = open_below(&base, &name)?;
@@ -108,6 +117,9 @@ impl Supervisor {
             Ok(changes) => {
                 self.keep_changeset(&changes, sealed_for)?;
                 Ok(Found::Sealed(changes))
+            }
+            Err(ChangesetError::Seal(error)) if self.out_of_room(&error) => {
+                Err(self.directory.no_room("sealing a tree in").into())
             }
             Err(ChangesetError::Seal(error)) => match refusal(&error) {
                 Some(refusal) => Ok(Found::Refused(refusal, error.to_string())),
@@ -216,9 +228,12 @@ impl Supervisor {
     pub(crate) async fn capture(&self) -> Result<(), RunError> {
         let early = self.research_left() > std::time::Duration::ZERO;
         let (workspace, name) = (self.directory.join("work/workspace"), ".".to_owned());
-        let candidate = match self.seal_tree(workspace, name, SealedFor::Deadline).await? {
-            Found::Sealed(sealed) => Some(sealed.digest()),
-            Found::Refused(..) => None,
+        let candidate = match self.seal_tree(workspace, name, SealedFor::Deadline).await {
+            Ok(Found::Sealed(sealed)) => Some(sealed.digest()),
+            Ok(Found::Refused(..)) => None,
+            // What filled the disk may well be what is to be kept.
+            Err(error) if error.is_full() => None,
+            Err(error) => return Err(error),
         };
         self.append(Event::DeadlineCapture { candidate, early })
     }
@@ -375,7 +390,7 @@ pub(crate) fn small_file(place: &Path, name: &str, most: u64) -> io::Result<Opti
     Ok(Some(bytes))
 }
 
-/// What research is told where the fault is the candidate's own; none where it is the host's.
+/// What research is told where the fault is the candidate's own; none where it is the host's, as on a full disk.
 pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
     let (kind, path) = match error {
         SealError::Name { directory, .. } => (FaultKind::Name, Some(directory)),
@@ -397,12 +412,8 @@ pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
             Errno::NOTDIR => (FaultKind::NotDirectory, Some(path)),
             Errno::LOOP => (FaultKind::Link, Some(path)),
             Errno::XDEV => (FaultKind::Mount, Some(path)),
-            Errno::NOSPC | Errno::DQUOT => return Some(ErrorCode::NoSpace.into()),
             _ => return None,
         },
-        SealError::Store { source: Errno::NOSPC | Errno::DQUOT, .. } => {
-            return Some(ErrorCode::NoSpace.into());
-        }
         SealError::Store { .. }
         | SealError::Damaged { .. }
         | SealError::Digest { .. }

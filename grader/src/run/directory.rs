@@ -29,6 +29,10 @@ pub struct RunDirectory {
     path: PathBuf,
 }
 
+/// What must be left of the disk, in bytes: for the journal, for sealing, and for others. Nothing else keeps a sandbox
+/// from filling the disk of its workspace.
+const FLOOR: u64 = 256 << 20;
+
 /// A file or a directory of the run could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{step} {path}: {source}")]
@@ -82,6 +86,27 @@ impl RunDirectory {
     /// A path within.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// What may still be written, in bytes, before too little of the disk is left.
+    pub(crate) fn room(&self) -> Result<u64, DirectoryError> {
+        let disk = rustix::fs::statvfs(&self.path);
+        let disk = disk.map_err(|error| at("looking at the disk of", &self.path)(error.into()))?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(FLOOR))
+    }
+
+    /// Checks that there is room for a sandbox at all.
+    pub(crate) fn check_room(&self) -> Result<(), DirectoryError> {
+        if self.room()? > 0 {
+            return Ok(());
+        }
+        Err(self.no_room("starting anything in"))
+    }
+
+    /// The error of something for which there is no room.
+    pub(crate) fn no_room(&self, step: &'static str) -> DirectoryError {
+        let why = format!("less than {} MiB of its disk would be left; make room", FLOOR >> 20);
+        at(step, &self.path)(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 
     /// The directory of a phase.

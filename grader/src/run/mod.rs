@@ -13,6 +13,7 @@
 //! | `candidate` | seals what research hands in, and asks the gates |
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
+//! | `leftovers` | ends sandboxes that were let go of |
 //! | `finish` | result, receipt, report |
 
 mod acts;
@@ -25,6 +26,7 @@ mod error;
 mod finish;
 mod grader;
 pub mod lease;
+mod leftovers;
 pub mod logs;
 mod manifest;
 mod parts;
@@ -38,7 +40,7 @@ mod validation;
 pub mod verdict;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -90,6 +92,8 @@ pub struct Supervisor {
     state: RefCell<Rc<State>>,
     /// Validations at work.
     running_tickets: RefCell<BTreeSet<u64>>,
+    /// The logs that are being written, by phase.
+    logs: RefCell<BTreeMap<u32, [logs::LogPump; 2]>>,
     /// Numbers the places where scorers work.
     scratch: Cell<u64>,
 }
@@ -110,6 +114,7 @@ impl Supervisor {
     /// What the host could not do. The run can be resumed.
     pub async fn drive(self: &Rc<Self>) -> Result<Ending, RunError> {
         loop {
+            self.interrupt_if_cut_off()?;
             let next = self.state().next(self.task.lifecycle, self.manifest.agent.is_some());
             if matches!(next, Next::Seal | Next::Capture | Next::Close(_)) {
                 self.close_validations()?;
@@ -144,6 +149,12 @@ impl Supervisor {
     /// What the run is.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Leaves it to an operator if the state says so.
+    fn interrupt_if_cut_off(&self) -> Result<(), RunError> {
+        let cause = self.state().cut_off(self.task.lifecycle);
+        cause.map_or(Ok(()), |cause| self.append(Event::Interrupted { cause }))
     }
 
     /// The state after all events so far.

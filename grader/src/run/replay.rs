@@ -170,12 +170,12 @@ impl Supervisor {
                 })
                 .await?;
             remove_directory(&work)?;
-            if ended.reason != Reason::SetupFailed {
+            if !matches!(ended.reason, Reason::SetupFailed | Reason::SupervisorLost) {
                 return Ok(ended.reason == Reason::Exited && ended.exit_code == Some(0));
             }
         }
         Err(RunError::Options(
-            "the frozen validation of checkpoints could not be set up; see its end report".into(),
+            "the frozen validation of a checkpoint could not be run; see its end report".into(),
         ))
     }
 }

@@ -62,8 +62,8 @@ pub(crate) struct Scoring {
 }
 
 impl Supervisor {
-    /// Scores a candidate by `phase`, under `name`, over the items of `metric`. None: the host could not set the
-    /// scorer up, and nothing ran.
+    /// Scores a candidate by `phase`, under `name`, over the items of `metric`. An error in words is the host's: it could
+    /// not set a sandbox up, or lost one. The ends of the phases tell which.
     pub(crate) async fn grade(
         &self,
         name: &'static str,
@@ -177,18 +177,25 @@ impl Supervisor {
                 Start::Running(running) => beside = Some(running),
                 Start::Failed(ended) => {
                     scorer.kill()?;
-                    self.end(scorer, Some(Reason::SetupFailed)).await?;
+                    self.end(scorer, Some(ended.reason)).await?;
                     return Ok(Err(ended.error.unwrap_or_default()));
                 }
             }
         }
         let number = scorer.number();
         let ended = self.end(scorer, None).await?;
-        if let Some(beside) = beside {
-            beside.kill()?;
-            self.end(beside, None).await?;
+        let beside = match beside {
+            Some(beside) => {
+                beside.kill()?;
+                Some(self.end(beside, None).await?)
+            }
+            None => None,
+        };
+        let lost = beside.filter(|beside| beside.reason == Reason::SupervisorLost);
+        if let Some(lost) = lost {
+            return Ok(Err(lost.error.unwrap_or_default()));
         }
-        if ended.reason == Reason::SetupFailed {
+        if matches!(ended.reason, Reason::SetupFailed | Reason::SupervisorLost) {
             return Ok(Err(ended.error.unwrap_or_default()));
         }
         if let Some(relay) = channels.relay {
@@ -276,7 +283,7 @@ impl Supervisor {
                 let (score, counts) = (tally.score, tally.counts);
                 self.append(Event::Verdict { phase, candidate, score, counts, verdict })
             }
-            // The host's failure: nothing of the candidate was looked at. `next` tries once more.
+            // The host's failure. Where nothing has run, `next` tries once more; else it is cut off.
             Err(_) => Ok(()),
         }
     }

@@ -24,8 +24,8 @@ use crate::task::PhaseName;
 pub(crate) const TIMEOUT: &str = "the scorer did not end in time";
 /// The scorer gave no verdict that counts.
 pub(crate) const NO_VERDICT: &str = "the scorer gave no verdict that counts";
-/// The host could not set the scorer up.
-const INFRA: &str = "the scorer could not be set up";
+/// The host could not set the scorer up, or lost it.
+const INFRA: &str = "the scorer could not be run";
 
 /// Most that is kept of what one scorer wants kept, in bytes.
 const LARGEST_TRAJECTORIES: u64 = 4 << 30;
@@ -126,7 +126,7 @@ impl Supervisor {
                 write_file(&note, format!("{digest}\n").as_bytes())?;
                 Ok(Some(digest))
             }
-            Err(error) if super::candidate::refusal(&error).is_some() => {
+            Err(error) if super::candidate::refusal(&error).is_some() || error.is_full() => {
                 write_file(&note, format!("not kept: {error}\n").as_bytes())?;
                 Ok(None)
             }

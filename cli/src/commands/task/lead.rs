@@ -79,8 +79,10 @@ fn lead(
             _ = interrupt.recv() => bail!("interrupted; `airlock task resume {}` goes on", path.display()),
             _ = terminate.recv() => bail!("terminated; `airlock task resume {}` goes on", path.display()),
         }
-    })?;
-    finish(&supervisor, &ending, json)
+    });
+    // Nobody waits for what is still being copied.
+    runtime.shutdown_background();
+    finish(&supervisor, &ending?, json)
 }
 
 fn finish(supervisor: &Supervisor, ending: &Ending, json: bool) -> Result<ExitCode> {
