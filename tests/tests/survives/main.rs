@@ -1,0 +1,6 @@
+//! What a graded run survives: every one of its processes killed at every moment, a full disk, scorers, candidates and
+//! agents that do not behave, and operators who change what lies under it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
+
+mod support;
+mod walk;
