@@ -80,11 +80,16 @@ impl Supervisor {
     }
 
     /// Ends what is left of a sandbox whose monitor was killed.
-    pub(crate) async fn monitor_lost(&self, number: u32, name: &str) -> Result<EndReport, RunError> {
+    pub(crate) async fn monitor_lost(
+        &self,
+        number: u32,
+        name: &str,
+        id: &str,
+    ) -> Result<EndReport, RunError> {
         let phase = self.directory.phase(number, name);
         blocking(move || end(&[phase])).await??;
         self.finish_logs(number).await;
-        Ok(EndReport::without_run("", Reason::SupervisorLost, "the monitor of the sandbox was killed"))
+        Ok(EndReport::without_run(id, Reason::SupervisorLost, "the monitor of the sandbox was killed"))
     }
 
     /// The directories of phases that have no end.

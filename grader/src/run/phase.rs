@@ -146,16 +146,17 @@ impl Supervisor {
                 Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, full })))
             }
             Err(LauncherError::Sandbox { message, .. }) => {
-                let report = EndReport::setup_failed(&spec, &message);
+                let report = EndReport::setup_failed("", &spec, &message);
                 self.finish_logs(number).await;
                 Ok(Start::Failed(self.end_phase(number, name, report, None)?))
             }
             // The monitor was killed; whether the payload had been released, nobody can say.
             Err(LauncherError::MonitorLost) => {
-                Ok(Start::Failed(self.end_phase(number, name, self.monitor_lost(number, name).await?, None)?))
+                let report = self.monitor_lost(number, name, "").await?;
+                Ok(Start::Failed(self.end_phase(number, name, report, None)?))
             }
             Err(error @ LauncherError::Ended) => {
-                let report = EndReport::setup_failed(&spec, &error.to_string());
+                let report = EndReport::setup_failed("", &spec, &error.to_string());
                 self.finish_logs(number).await;
                 self.end_phase(number, name, report, None)?;
                 Err(error.into())
@@ -172,10 +173,12 @@ impl Supervisor {
     ) -> Result<Ended, RunError> {
         self.watch(&phase).await?;
         let RunningPhase { number, name, spec, running, full } = *phase;
-        let mut report = match running.into_inner().wait() {
+        let running = running.into_inner();
+        let id = running.id().to_owned();
+        let mut report = match running.wait() {
             Ok(report) => report,
-            Err(LauncherError::Sandbox { message, .. }) => EndReport::setup_failed(&spec, &message),
-            Err(LauncherError::MonitorLost) => self.monitor_lost(number, name).await?,
+            Err(LauncherError::Sandbox { message, .. }) => EndReport::setup_failed(&id, &spec, &message),
+            Err(LauncherError::MonitorLost) => self.monitor_lost(number, name, &id).await?,
             Err(error) => return Err(error.into()),
         };
         self.finish_logs(number).await;
