@@ -86,8 +86,12 @@ impl Supervisor {
     }
 
     async fn perform(&self, act: &Act, room: &Room) -> Result<Answer, RunError> {
-        let research =
-            || if self.in_research() { Ok(()) } else { Err(Refusal::from(ErrorCode::AlreadyEnded)) };
+        let research = || match (self.in_research(), self.research_left().is_zero()) {
+            (true, false) => Ok(()),
+            // In the grace after its time research may tidy up, no more.
+            (true, true) => Err(Refusal::from(ErrorCode::BudgetEnded)),
+            (false, _) => Err(Refusal::from(ErrorCode::AlreadyEnded)),
+        };
         match act {
             Act::Facts => Ok(self.facts().map(Done::Facts)),
             Act::Status => Ok(Ok(Done::Status(self.status()))),
