@@ -1,6 +1,7 @@
 //! Graded runs from research to receipt: the real command, real sandboxes, scripted agents.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
+mod attacks;
 mod choices;
 mod lifecycles;
 mod replays;
