@@ -8,13 +8,12 @@ use crate::soup;
 
 /// Hands in one thing after the other that no tree may hold, and prints what it is told.
 const TREES: &str = r##"
-import os, pickle, shutil, socket, subprocess
+import os, pickle, socket, subprocess
 HARNESS = "/opt/harness/airlock-harness"
 def told(name):
     done = subprocess.run([HARNESS, "validate", "."], capture_output=True, text=True)
     print(f"{name}: {done.returncode} {done.stderr.strip()}", flush=True)
-    shutil.rmtree("data/x", ignore_errors=True)
-    if os.path.lexists("data/x"): os.unlink("data/x")
+    subprocess.run(["rm", "-rf", "data/x"])
 def write(path, text=b"x"):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     open(path, "wb").write(text)
@@ -24,7 +23,7 @@ os.symlink("/etc", "data/x"); told("linked directory")
 os.link("model.json", "data/x"); told("hard link")
 os.mkfifo("data/x"); told("fifo")
 listener = socket.socket(socket.AF_UNIX); listener.bind("data/x"); told("socket")
-with open("data/x", "wb") as file: file.truncate(1 << 44)
+with open("data/x", "wb") as file: file.truncate(1 << 43)
 told("hole")
 write("data/x/a\nb"); told("newline")
 write(b"data/x/\xff\xfe"); told("not text")
