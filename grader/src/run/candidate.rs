@@ -39,6 +39,8 @@ struct Rules {
     artifact: ArtifactGate,
     whole_tree: bool,
     rows: Vec<PathBuf>,
+    /// What validations have returned.
+    returned: Option<PathBuf>,
 }
 
 impl Supervisor {
@@ -260,6 +262,7 @@ impl Supervisor {
             artifact: ArtifactGate::new(gates.artifact.clone()),
             whole_tree: self.task.submission == Submission::Tree,
             rows,
+            returned: hidden_rows.then(|| self.directory.join("feedback")),
         })
     }
 }
@@ -279,9 +282,17 @@ impl Rules {
         let hidden = Some(&hidden).filter(|_| !rows.is_empty());
         let failed = changeset("looking at a changeset");
         let mut refusals = match (self.whole_tree, sealed) {
-            (true, Some(_)) => self.patch.check_tree(changes, store, hidden).map_err(failed)?,
-            _ => self.patch.check(changes, store, hidden).map_err(failed)?,
+            (true, Some(_)) => self.patch.check_tree(changes, store, hidden).map_err(&failed)?,
+            _ => self.patch.check(changes, store, hidden).map_err(&failed)?,
         };
+        if let Some(returned) = &self.returned
+            && changes.files().iter().any(|change| self.patch.is_data(change))
+        {
+            let mut rows = Vec::new();
+            read_rows(returned, &mut rows)?;
+            let returned = HiddenRows::new(&rows);
+            refusals.extend(self.patch.check_data(changes, store, &returned).map_err(&failed)?);
+        }
         if let Some(sealed) = sealed {
             refusals.extend(self.artifact.check(sealed).map_err(tree("looking at a candidate"))?);
         }

@@ -147,6 +147,7 @@ impl Supervisor {
             store,
             frozen,
             launcher: Arc::new(launcher),
+            launches: Arc::default(),
             programs,
             key,
             cgroup_parent,
@@ -187,6 +188,7 @@ impl Supervisor {
 
     /// Ends the sandboxes of phases that have no end, and journals what became of them.
     pub(crate) async fn end_leftovers(&self) -> Result<(), RunError> {
+        let _none_under_way = self.launches.write().await;
         let left = self.unended();
         blocking(move || end_sandboxes(&left)).await??;
         self.journal_lost()

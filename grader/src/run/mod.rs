@@ -44,6 +44,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use airlock_runtime::launcher::Launcher;
+use tokio::sync::RwLock;
 
 pub use create::{CreateOptions, Programs, no_watcher};
 pub use directory::{DirectoryError, RunDirectory, phase_name};
@@ -80,6 +81,8 @@ pub struct Supervisor {
     store: Arc<Store>,
     frozen: Arc<Sealed>,
     launcher: Arc<Launcher>,
+    /// Read by launches that are under way, written by who ends what they leave.
+    launches: Arc<RwLock<()>>,
     programs: Programs,
     key: SecretKey,
     cgroup_parent: Option<PathBuf>,

@@ -85,6 +85,8 @@ pub(crate) struct Ended {
     pub(crate) wall: std::time::Duration,
     /// What failed, where nothing ran.
     pub(crate) error: Option<String>,
+    /// The sandbox was ready, and its command is missing or no program.
+    pub(crate) no_program: bool,
 }
 
 /// A phase that was asked for.
@@ -138,7 +140,13 @@ impl Supervisor {
             report: Some(dir.join("end.json")),
         };
         let (launcher, ordered) = (Arc::clone(&self.launcher), Arc::clone(&spec));
-        let launched = blocking(move || launcher.launch(&ordered, request)).await?;
+        let launching = Arc::clone(&self.launches).read_owned().await;
+        let launched = blocking(move || {
+            // Until it is known whether there is a sandbox, even if nobody waits for it any more.
+            let _launching = launching;
+            launcher.launch(&ordered, request)
+        })
+        .await?;
         match launched {
             Ok(running) => {
                 // SAFETY: `Running` owns its descriptor, keeps it open and never puts another one in its place.
@@ -147,11 +155,12 @@ impl Supervisor {
                 let (logs, full) = ([out, err], Cell::new(false));
                 Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs, full })))
             }
-            Err(LauncherError::Sandbox { message, .. }) => {
+            Err(LauncherError::Sandbox { message, status }) => {
                 let report = EndReport::setup_failed("", &spec, &message);
                 finish(out).await;
                 finish(err).await;
-                Ok(Start::Failed(self.end_phase(number, name, report, None)?))
+                let ended = self.end_phase(number, name, report, None)?;
+                Ok(Start::Failed(Ended { no_program: matches!(status, 126 | 127), ..ended }))
             }
             Err(error) => Err(error.into()),
         }
@@ -229,7 +238,7 @@ impl Supervisor {
         let (reason, exit_code, signal) = (reason.unwrap_or(report.reason), report.exit_code, report.signal);
         self.append(Event::PhaseEnded { phase: number, reason, exit_code, signal, report: digest })?;
         let wall = std::time::Duration::from_millis(report.wall_ms);
-        Ok(Ended { reason, exit_code, wall, error: report.error })
+        Ok(Ended { reason, exit_code, wall, error: report.error, no_program: false })
     }
 
     /// Leaves it to an operator that a phase cannot be set up.

@@ -94,3 +94,22 @@ fn waiting_for_a_validation_takes_from_the_budget_unless_the_task_says_otherwise
     assert_eq!(run.all("validation_result").len(), 2);
     assert!(run.printed("explore").contains("00:00:0"), "{}", run.printed("explore"));
 }
+
+/// Whoever leaves while scorers are being started gets no result, and the journal knows how each of them ended.
+#[test]
+fn validations_that_outlast_research_are_ended_and_told() {
+    let task = task();
+    let agent = "for turn in 1 2 3 4 5 6; do /opt/harness/airlock-harness validate .; done; exit 0";
+    let run = task.shell(agent).option("--validations-at-once", "3").end().closed("nothing_submitted");
+    let settled = run.all("validation_failed").len() + run.all("validation_result").len();
+    assert_eq!((run.all("validation_requested").len(), settled), (6, 6));
+    assert!(!run.all("validation_failed").is_empty());
+    assert_eq!(run.all("phase_started").len(), run.all("phase_ended").len());
+    for event in run.all("phase_ended") {
+        let number = usize::try_from(event["phase"].as_u64().unwrap()).unwrap();
+        let path = run.path.join(format!("phases/{number}-{}/end.json", run.phase_names()[number]));
+        let hash = std::process::Command::new("sha256sum").arg(&path).output().unwrap().stdout;
+        let hash = String::from_utf8(hash).unwrap();
+        assert!(event["report"].as_str().unwrap().ends_with(&hash[..64]), "{}", path.display());
+    }
+}

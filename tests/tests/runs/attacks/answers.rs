@@ -171,3 +171,23 @@ fn a_patch_that_knows_a_hidden_row_is_refused() {
     let other: String = row.chars().map(|c| if c == '1' { '2' } else { c }).collect();
     soup(&task, &format!("ROW = '''{other}'''\n{program}")).end().closed("scored");
 }
+
+/// Row 13: what a validation returns is for diagnosis, and no training data.
+#[test]
+fn what_validations_returned_is_not_trained_on() {
+    let hook = "def main():\n    with open('/trajectories/episodes.txt', 'w') as kept:\n        \
+        for turn in range(9): print(f'episode {turn}: the candidate looked at the picture and thought of a digit', file=kept)\n";
+    let task = Graded::of("digits-direct").edit("tests/score.py", "def main():\n", hook);
+    let agent = |copied: &str| {
+        format!(
+            "/opt/harness/validate.sh . --wait > /dev/null
+            {copied} >> data/notes.txt
+            /opt/harness/submit.sh"
+        )
+    };
+    let episodes = "/run/airlock/feedback/v-1/episodes.txt";
+    let run = task.shell(&agent(&format!("sed -n 5p {episodes} | tr a-z A-Z"))).end().closed("gate_failed");
+    assert!(gate_words(&run).contains("data/notes.txt, line 1: the text of what a validation returned"), "{}", gate_words(&run));
+    // To have read it, and to count what is in it, is allowed.
+    task.shell(&agent(&format!("wc {episodes}"))).end().closed("scored");
+}

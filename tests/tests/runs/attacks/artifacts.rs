@@ -147,3 +147,21 @@ write("soup-1", INGREDIENTS[0])
     let names: Vec<_> = std::fs::read_dir(run.sealed(checkpoint)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["weights.json"]);
 }
+
+/// Row 27: what cannot even be started scores zero, and is not the host's failure, for which it would be tried again.
+#[test]
+fn a_candidate_without_its_program_scores_nothing() {
+    let task = Graded::of("digits-direct").edit("task.toml", "[\"python3\", \"/candidate/predict.py\"]", "[\"/candidate/predict.py\"]");
+    let program = task.task("environment/predict.py");
+    std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for (agent, score) in [
+        ("true", "180/400"),
+        ("rm predict.py", "0/400"),
+        ("sed -i '1s/.*/#!\\/no\\/such\\/interpreter/' predict.py", "0/400"),
+    ] {
+        let run = task.shell(&format!("{agent}; /opt/harness/submit.sh")).end().closed("scored");
+        assert_eq!(run.score(), score, "{agent}");
+        assert_eq!(run.all("final_claimed").len(), 1, "{agent}");
+        assert_eq!(run.event("verdict")["counts"]["infra"], 0, "{agent}");
+    }
+}
