@@ -239,7 +239,7 @@ impl Drop for Site {
 }
 
 /// The command under test.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("AIRLOCK_BIN") {
         return path.into();
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use airlock_policy::BestEffort;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use super::candidate::ignored;
 use super::directory::{at, read_file, write_file};
 use super::error::{RunError, call, tree};
 use super::manifest::{Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
@@ -23,7 +24,7 @@ use super::state::State;
 use super::{Means, RunDirectory, Supervisor};
 use crate::Digest;
 use crate::journal::{Decision, Event, Genesis, Journal, Moment, Record, canonical};
-use crate::seal::{Limits, Sealed, Store, seal};
+use crate::seal::{Limits, Sealed, Store, seal_without};
 use crate::task::{PhaseName, Task};
 
 /// Airlock's other programs on the host.
@@ -81,8 +82,8 @@ impl Supervisor {
             let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
             let environment = task.dir.join("environment");
             let source = File::open(&environment).map_err(at("opening", &environment))?;
-            let frozen =
-                seal(source.as_fd(), &store, &Limits::default()).map_err(tree("sealing environment/"))?;
+            let frozen = seal_without(source.as_fd(), &ignored(&task)?, &store, &Limits::default());
+            let frozen = frozen.map_err(tree("sealing environment/"))?;
             let manifest = manifest(&task, &options, supplied, harness, frozen.digest(), &means)?;
             let (store, frozen) = (Arc::new(store), Arc::new(frozen));
             let bytes = manifest.to_bytes()?;

@@ -80,6 +80,8 @@ pub(crate) struct Ended {
     pub(crate) wall: std::time::Duration,
     /// What failed, where nothing ran.
     pub(crate) error: Option<String>,
+    /// The sandbox was ready, and its command is missing or no program.
+    pub(crate) no_program: bool,
 }
 
 /// A phase that was asked for.
@@ -145,10 +147,11 @@ impl Supervisor {
                 let full = Cell::new(false);
                 Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, full })))
             }
-            Err(LauncherError::Sandbox { message, .. }) => {
+            Err(LauncherError::Sandbox { message, status }) => {
                 let report = EndReport::setup_failed("", &spec, &message);
                 self.finish_logs(number).await;
-                Ok(Start::Failed(self.end_phase(number, name, report, None)?))
+                let ended = self.end_phase(number, name, report, None)?;
+                Ok(Start::Failed(Ended { no_program: matches!(status, 126 | 127), ..ended }))
             }
             // The monitor was killed; whether the payload had been released, nobody can say.
             Err(LauncherError::MonitorLost) => {
@@ -229,7 +232,7 @@ impl Supervisor {
         let (reason, exit_code, signal) = (reason.unwrap_or(report.reason), report.exit_code, report.signal);
         self.append(Event::PhaseEnded { phase: number, reason, exit_code, signal, report: digest })?;
         let wall = std::time::Duration::from_millis(report.wall_ms);
-        Ok(Ended { reason, exit_code, wall, error: report.error })
+        Ok(Ended { reason, exit_code, wall, error: report.error, no_program: false })
     }
 
     /// Leaves it to an operator that a phase cannot be set up.
