@@ -64,14 +64,13 @@ impl Supervisor {
         if self.state().tries(names::EXPLORE) >= TRIES {
             return self.give_up(names::EXPLORE);
         }
-        let left = self.research_left();
-        if left.is_zero() {
+        if self.research_left().is_zero() {
             return self.capture().await;
         }
         self.prepare_workspace().await?;
         let grader = self.open_grader()?;
         let acts = grader.start(self).await?;
-        let explore = match self.explore(left, &grader).await? {
+        let explore = match self.explore(&grader).await? {
             Start::Running(phase) => phase,
             // Where it is tried again, the grader process is too.
             Start::Failed(_) => return acts.end(self).await,
@@ -148,7 +147,6 @@ impl Supervisor {
 
     async fn explore(
         self: &Rc<Self>,
-        left: Duration,
         grader: &super::grader::Grader,
     ) -> Result<Start, RunError> {
         let phase = self.task.phases.get(&PhaseName::Explore);
@@ -173,6 +171,7 @@ impl Supervisor {
             .with(RunSource::Workspace, work.join("workspace"))
             .with(RunSource::Output, work.join("output"))
             .with(RunSource::Frozen, self.frozen.path());
+        let left = self.research_left();
         let counts = self.manifest.budget.validation_counts;
         let grace = Duration::from_millis(self.manifest.budget.grace_ms);
         let wall = counts.then(|| {

@@ -20,7 +20,7 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program that asks a candidate, item by item, and wants `good` for an answer.
-pub const ASK: &str = "\
+pub(crate) const ASK: &str = "\
 for item in row-0 row-1; do
   echo $item >&4
   IFS= read -r answer <&4 || answer=
@@ -31,10 +31,10 @@ echo \"{\\\"items\\\":[$items]}\" >&3
 ";
 
 /// What the candidate runs: says what it was made to say.
-pub const SERVE: &str = "while read -r item <&4; do cat /candidate/answer >&4; done\n";
+pub(crate) const SERVE: &str = "while read -r item <&4; do cat /candidate/answer >&4; done\n";
 
 /// An agent that makes a good candidate, asks once, and submits.
-pub const HONEST: &str = "echo good > answer; /opt/harness/validate.sh . --wait && /opt/harness/submit.sh";
+pub(crate) const HONEST: &str = "echo good > answer; /opt/harness/validate.sh . --wait && /opt/harness/submit.sh";
 
 const DIRECT: &str = r#"
 version = "1.0"
@@ -47,7 +47,7 @@ id = "tiny"
 lifecycle = "direct"
 submission = "tree"
 [airlock.editable]
-data = ["answer"]
+data = ["answer", "begun", "big", "hello", "late", "why"]
 [airlock.budget]
 explore = "1m"
 grace = "1s"
@@ -81,7 +81,7 @@ command = ["sh", "/candidate/serve.sh"]
 "#;
 
 /// An agent that makes a good source.
-pub const BUILDER: &str = "sed -i s/bad/good/ build.sh; sh build.sh /output
+pub(crate) const BUILDER: &str = "sed -i s/bad/good/ build.sh; sh build.sh /output
 /opt/harness/validate.sh ck-2 --wait && /opt/harness/submit.sh";
 
 const REPLAY: &str = r#"
@@ -139,31 +139,32 @@ echo \"{\\\"items\\\":[$items]}\" >&3
 ";
 
 /// A site, a task, and runs of it.
-pub struct Bench {
+pub(crate) struct Bench {
     site: Site,
     runs: Cell<u32>,
+    said: Cell<u32>,
 }
 
 /// A supervisor that runs.
-pub struct Led<'a> {
+pub(crate) struct Led<'a> {
     bench: &'a Bench,
     child: Child,
-    pub run: PathBuf,
+    pub(crate) run: PathBuf,
     said: PathBuf,
 }
 
 /// How a supervisor ended.
 #[derive(Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// None: by a signal.
-    pub code: Option<i32>,
+    pub(crate) code: Option<i32>,
     /// What it printed.
-    pub said: String,
+    pub(crate) said: String,
 }
 
 impl Bench {
     /// With the task whose candidate is asked item by item.
-    pub fn direct() -> Bench {
+    pub(crate) fn direct() -> Bench {
         let bench = Bench::empty();
         bench.write("task.toml", DIRECT);
         bench.write("environment/answer", "bad\n");
@@ -174,7 +175,7 @@ impl Bench {
     }
 
     /// With the task whose source builds checkpoints.
-    pub fn replay() -> Bench {
+    pub(crate) fn replay() -> Bench {
         let bench = Bench::empty();
         bench.write("task.toml", REPLAY);
         let build = "for n in 1 2; do mkdir -p $1/ck-$n; echo bad $n > $1/ck-$n/w; done\n";
@@ -193,22 +194,22 @@ impl Bench {
         fs::create_dir(&place).unwrap();
         fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
         site.caller().own(&place);
-        let bench = Bench { site, runs: Cell::new(0) };
+        let bench = Bench { site, runs: Cell::new(0), said: Cell::new(0) };
         bench.write("instruction.md", "Say good.\n");
         bench
     }
 
-    pub fn site(&self) -> &Site {
+    pub(crate) fn site(&self) -> &Site {
         &self.site
     }
 
     /// A path of the task.
-    pub fn task(&self, path: &str) -> PathBuf {
+    pub(crate) fn task(&self, path: &str) -> PathBuf {
         self.site.path("private/task").join(path)
     }
 
     /// Writes a file of the task.
-    pub fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.task(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
@@ -218,7 +219,7 @@ impl Bench {
     }
 
     /// Changes a passage of a file of the task, which must be there.
-    pub fn edit(&self, path: &str, from: &str, to: &str) {
+    pub(crate) fn edit(&self, path: &str, from: &str, to: &str) {
         let text = fs::read_to_string(self.task(path)).unwrap();
         assert!(text.contains(from), "{path} does not hold {from:?}");
         self.write(path, &text.replace(from, to));
@@ -231,12 +232,12 @@ impl Bench {
     }
 
     /// Starts a run whose agent is this shell script.
-    pub fn run(&self, agent: &str) -> Led<'_> {
+    pub(crate) fn run(&self, agent: &str) -> Led<'_> {
         self.run_at(self.place(), agent, &[])
     }
 
     /// Starts a run in this directory.
-    pub fn run_at(&self, run: PathBuf, agent: &str, options: &[&str]) -> Led<'_> {
+    pub(crate) fn run_at(&self, run: PathBuf, agent: &str, options: &[&str]) -> Led<'_> {
         let mut command = self.lead("run");
         command.arg(self.task("")).arg("--run").arg(&run).args(options);
         if !self.site.limits() {
@@ -248,12 +249,12 @@ impl Bench {
     }
 
     /// Takes a run up again.
-    pub fn resume(&self, run: &Path, options: &[&str]) -> Led<'_> {
+    pub(crate) fn resume(&self, run: &Path, options: &[&str]) -> Led<'_> {
         self.start(self.lead("resume").arg(run).args(options), run.to_owned())
     }
 
     /// `airlock task WORD`, with what all need.
-    pub fn lead(&self, word: &str) -> Command {
+    pub(crate) fn lead(&self, word: &str) -> Command {
         let mut command = self.command(&self.site.airlock());
         command.args(["task", word, "--json", "--key"]).arg(self.site.path("private/signing.key"));
         if let Some(parent) = self.site.cgroups() {
@@ -263,7 +264,7 @@ impl Bench {
     }
 
     /// A command as the caller.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.site.path(""));
         command.env("XDG_RUNTIME_DIR", self.site.path("state")).current_dir(self.site.path(""));
@@ -271,8 +272,9 @@ impl Bench {
         command
     }
 
-    pub fn start(&self, command: &mut Command, run: PathBuf) -> Led<'_> {
-        let said = run.with_extension("said");
+    pub(crate) fn start(&self, command: &mut Command, run: PathBuf) -> Led<'_> {
+        self.said.set(self.said.get() + 1);
+        let said = self.site.path(&format!("private/said-{}", self.said.get()));
         let file = File::create(&said).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Led { bench: self, child: command.spawn().unwrap(), run, said }
@@ -280,7 +282,7 @@ impl Bench {
 
     /// Checks that no sandbox of the site is left: no process, no cgroup, no mount, no record.
     #[track_caller]
-    pub fn is_empty(&self) {
+    pub(crate) fn is_empty(&self) {
         assert!(within(Duration::from_secs(3), || self.site.processes().is_empty()), "{:?}", self.site.processes());
         let census = Census::of(&self.site);
         assert!(census.cgroups.is_empty(), "{:?}", census.cgroups);
@@ -293,7 +295,7 @@ impl Bench {
 
     /// The receipt, after every file of the run was compared with it.
     #[track_caller]
-    pub fn receipt(&self, run: &Path) -> Statement {
+    pub(crate) fn receipt(&self, run: &Path) -> Statement {
         let text = |path: &Path| fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let key = PublicKey::from_pem(&text(&self.site.path("private/signing.pub"))).unwrap();
         let statement = verify(text(&run.join("receipt.json")).as_bytes(), &key).unwrap();
@@ -313,21 +315,21 @@ impl Bench {
 
 impl Led<'_> {
     /// The supervisor.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
-    pub fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         events(&self.run)
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid()), signal).unwrap();
     }
 
     /// Waits until the question is answered with yes; no if the supervisor ended before.
     #[track_caller]
-    pub fn until(&mut self, mut question: impl FnMut(&Self) -> bool) -> bool {
+    pub(crate) fn until(&mut self, mut question: impl FnMut(&Self) -> bool) -> bool {
         let latest = Instant::now() + LIMIT;
         loop {
             let ended = self.child.try_wait().unwrap().is_some();
@@ -344,7 +346,7 @@ impl Led<'_> {
 
     /// Waits until a phase of this name runs, and gives its monitor and its init.
     #[track_caller]
-    pub fn sandbox(&mut self, phase: &str) -> (i32, i32) {
+    pub(crate) fn sandbox(&mut self, phase: &str) -> (i32, i32) {
         let (mut found, state) = (None, self.bench.state());
         let run = self.run.clone();
         let there = self.until(|_| {
@@ -367,7 +369,7 @@ impl Led<'_> {
 
     /// Waits for its end.
     #[track_caller]
-    pub fn end(mut self) -> Ended {
+    pub(crate) fn end(mut self) -> Ended {
         let mut status = None;
         let ended = within(LIMIT, || {
             status = self.child.try_wait().unwrap();
@@ -378,7 +380,7 @@ impl Led<'_> {
     }
 
     /// Kills the supervisor.
-    pub fn kill(self) -> PathBuf {
+    pub(crate) fn kill(self) -> PathBuf {
         let _ = kill(Pid::from_raw(self.pid()), Signal::SIGKILL);
         let run = self.run.clone();
         self.end();
@@ -398,7 +400,7 @@ impl Drop for Led<'_> {
 impl Ended {
     /// Checks the status, and that all of these are said.
     #[track_caller]
-    pub fn with(self, code: i32, pieces: &[&str]) -> Ended {
+    pub(crate) fn with(self, code: i32, pieces: &[&str]) -> Ended {
         assert_eq!(self.code, Some(code), "{}", self.said);
         for piece in pieces {
             assert!(self.said.contains(piece), "`{piece}` is not said: {}", self.said);
@@ -414,21 +416,21 @@ impl Bench {
 }
 
 /// The events of a run that are whole.
-pub fn events(run: &Path) -> Vec<Value> {
+pub(crate) fn events(run: &Path) -> Vec<Value> {
     let text = fs::read_to_string(run.join("journal.jsonl")).unwrap_or_default();
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.filter_map(|line| Some(serde_json::from_str::<Value>(line).ok()?["event"].take())).collect()
 }
 
 /// How many events of this type there are, whose field is so if one is named.
-pub fn count(events: &[Value], kind: &str, field: Option<(&str, &str)>) -> usize {
+pub(crate) fn count(events: &[Value], kind: &str, field: Option<(&str, &str)>) -> usize {
     let fits = |event: &&Value| event["type"] == kind && field.is_none_or(|(name, value)| event[name] == value);
     events.iter().filter(fits).count()
 }
 
 /// The sum of the score.
 #[track_caller]
-pub fn score(run: &Path) -> String {
+pub(crate) fn score(run: &Path) -> String {
     let events = events(run);
     let scored = events.iter().find(|event| event["type"] == "scored");
     scored.unwrap_or_else(|| panic!("no score: {events:#?}"))["score"]["sum"].as_str().unwrap_or("void").to_owned()
