@@ -16,9 +16,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::candidate::ignored;
 use super::directory::{at, read_file, write_file};
 use super::error::{RunError, call, tree};
+use super::leftovers;
 use super::manifest::{Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
 use super::parts::part_digest;
-use super::leftovers;
 use super::phase::policy_digest;
 use super::state::State;
 use super::{Means, RunDirectory, Supervisor};
@@ -90,8 +90,7 @@ impl Supervisor {
             write_file(&directory.join(RUN_JSON), &bytes)?;
             let journal = Journal::create(directory.path(), &manifest.genesis(&bytes))?;
             let (directory, state) = (directory.clone(), State::default());
-            let supervisor =
-                Supervisor::new(directory, manifest, task, store, frozen, journal, state, means);
+            let supervisor = Supervisor::new(directory, manifest, task, store, frozen, journal, state, means);
             supervisor.begin(&bytes)?;
             Ok(supervisor)
         };

@@ -145,10 +145,7 @@ impl Supervisor {
         }
     }
 
-    async fn explore(
-        self: &Rc<Self>,
-        grader: &super::grader::Grader,
-    ) -> Result<Start, RunError> {
+    async fn explore(self: &Rc<Self>, grader: &super::grader::Grader) -> Result<Start, RunError> {
         let phase = self.task.phases.get(&PhaseName::Explore);
         let phase = phase.ok_or_else(|| RunError::Options("the task has no phase `explore`".into()))?;
         let agent = self.manifest.agent.as_ref();

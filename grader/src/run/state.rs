@@ -434,9 +434,8 @@ impl State {
         let claim = self.claims.iter().rfind(|claim| claim.verdict.is_none())?;
         // The claim is in the journal before the phase is, so a claim without a phase has run nothing.
         let phase = self.phase(claim.phase).filter(|phase| !phase.void)?;
-        (!phase.has_run_nothing()).then(|| {
-            format!("the final scoring of {} was cut off, and it is claimed once", claim.candidate)
-        })
+        (!phase.has_run_nothing())
+            .then(|| format!("the final scoring of {} was cut off, and it is claimed once", claim.candidate))
     }
 
     fn last(&self, name: &str) -> Option<&PhaseState> {

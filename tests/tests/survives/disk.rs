@@ -29,7 +29,9 @@ impl Disk {
         }
         let place = bench.site().path("private/disk");
         fs::create_dir(&place).unwrap();
-        let script = format!("mount -t tmpfs -o size={size}m,mode=700 tmpfs \"$1\" && touch \"$1/mounted\" && exec sleep 600");
+        let script = format!(
+            "mount -t tmpfs -o size={size}m,mode=700 tmpfs \"$1\" && touch \"$1/mounted\" && exec sleep 600"
+        );
         let mut holder = Command::new("unshare");
         holder.args(["-m", "sh", "-c", &script, "sh"]).arg(&place).stdin(Stdio::null());
         let disk = Disk { bench, holder: holder.spawn().unwrap(), place };

@@ -1,13 +1,17 @@
 //! Two supervisors at a time, and operators who change what lies under a run.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use airlock_tests::skip;
 
 use crate::support::{Bench, HONEST, events, score};
 
 const WAITS: &str = "echo good > answer; test -e begun && exec /opt/harness/submit.sh; touch begun; sleep 60";
 
 /// A run whose supervisor was killed during research.
-fn killed(bench: &Bench) -> std::path::PathBuf {
+fn killed(bench: &Bench) -> PathBuf {
     let mut led = bench.run(WAITS);
     led.until(|led| led.run.join("work/workspace/begun").exists());
     led.kill()
@@ -106,9 +110,30 @@ fn a_closed_run_is_left_as_it_is() {
 fn a_restart_gives_no_time_back() {
     let bench = Bench::direct();
     let run = killed(&bench);
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(1500));
     bench.resume(&run, &[]).end().with(0, &[]);
     let ends: Vec<u64> = events(&run).iter().filter_map(|event| event["deadline_ns"].as_u64()).collect();
     assert_eq!(ends.len(), 2);
-    assert!(ends[0].abs_diff(ends[1]) < 50_000_000, "{ends:?}");
+    assert!(ends[0].abs_diff(ends[1]) < 700_000_000, "{ends:?}");
+}
+
+/// A time namespace moves the boot-time clock, which nothing else can.
+#[test]
+fn the_boot_time_clock_decides() {
+    let bench = Bench::direct();
+    if !bench.site().caller().is_root() {
+        skip!("needs root to make a time namespace");
+    }
+    let resume = |run: &Path, clock: &str| {
+        let lead = bench.lead("resume");
+        let mut command = bench.command("unshare");
+        command.args(["--time", "--fork", "--boottime", clock]).arg(lead.get_program()).args(lead.get_args());
+        bench.start(command.arg(run), run.to_owned()).end()
+    };
+    let run = killed(&bench);
+    let before = events(&run);
+    resume(&run, "-600").with(125, &["the boot-time clock is behind the last event"]);
+    assert_eq!(events(&run), before);
+    resume(&run, "61").with(1, &["deadline_passed"]);
+    bench.receipt(&run);
 }

@@ -20,7 +20,8 @@ fn end(pid: i32) {
 fn child(parent: i32, name: &str) -> i32 {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     let mut pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-    pids.find(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)).unwrap()
+    pids.find(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name))
+        .unwrap()
 }
 
 #[test]
@@ -78,7 +79,9 @@ fn the_agents_own_death_ends_research() {
     let mut led = bench.run("echo good > answer; sleep 60");
     let (_, init) = led.sandbox("explore");
     let run = led.run.clone();
-    led.until(|led| fs::read_to_string(led.run.join("work/workspace/answer")).is_ok_and(|text| text == "good\n"));
+    led.until(|led| {
+        fs::read_to_string(led.run.join("work/workspace/answer")).is_ok_and(|text| text == "good\n")
+    });
     end(init);
     led.end().with(1, &["nothing_submitted"]);
     bench.receipt(&run);
@@ -199,7 +202,8 @@ trap '' TERM; touch begun; while :; do sleep 1; done";
 #[test]
 fn an_agent_that_ignores_its_end_is_gone_when_the_run_goes_on() {
     let bench = Bench::direct();
-    let agent = "echo good > answer; test -e begun && { test -e late && exit 1; exec /opt/harness/submit.sh; }
+    let agent =
+        "echo good > answer; test -e begun && { test -e late && exit 1; exec /opt/harness/submit.sh; }
 trap '' TERM; touch begun; sleep 0.7; touch late; sleep 60";
     for _ in 0..3 {
         let mut led = bench.run(agent);

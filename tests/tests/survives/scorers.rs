@@ -25,7 +25,8 @@ fn scored_by(script: &str) -> (Option<i32>, String, String) {
 
 fn fault(run: &Path) -> String {
     let phases = fs::read_dir(run.join("phases")).unwrap().flatten();
-    let place = phases.map(|phase| phase.path()).find(|path| path.to_str().unwrap().ends_with("-score")).unwrap();
+    let place =
+        phases.map(|phase| phase.path()).find(|path| path.to_str().unwrap().ends_with("-score")).unwrap();
     fs::read_to_string(place.join("fault.txt")).unwrap_or_default()
 }
 
@@ -56,7 +57,11 @@ fn a_scorer_that_floods_its_descriptors_fills_no_disk() {
     assert!(fault.contains("bytes were written"), "{fault}");
     let bench = Bench::direct();
     bench.write("tests/score.sh", &format!("head -c 1G /dev/zero; head -c 1G /dev/zero >&2\n{ASK}"));
-    bench.edit("task.toml", "mounts = [{ source = \"asset:rows\", target = \"/rows\" }]\nlimits = { wall = \"3s\" }", "mounts = [{ source = \"asset:rows\", target = \"/rows\" }]\nlimits = { wall = \"40s\" }");
+    bench.edit(
+        "task.toml",
+        "mounts = [{ source = \"asset:rows\", target = \"/rows\" }]\nlimits = { wall = \"3s\" }",
+        "mounts = [{ source = \"asset:rows\", target = \"/rows\" }]\nlimits = { wall = \"40s\" }",
+    );
     let led = bench.run(SUBMIT);
     let run = led.run.clone();
     led.end().with(0, &[]);
@@ -121,7 +126,10 @@ fn a_validation_that_hangs_fails_and_research_goes_on() {
     led.until(|led| count(&led.events(), "validation_requested", None) == 1);
     let run = led.run.clone();
     led.end().with(0, &[]);
-    assert_eq!(count(&events(&run), "validation_failed", Some(("cause", "the scorer did not end in time"))), 1);
+    assert_eq!(
+        count(&events(&run), "validation_failed", Some(("cause", "the scorer did not end in time"))),
+        1
+    );
     assert!(within(Duration::from_secs(1), || score(&run) == "2"));
     bench.receipt(&run);
 }

@@ -34,7 +34,8 @@ echo \"{\\\"items\\\":[$items]}\" >&3
 pub(crate) const SERVE: &str = "while read -r item <&4; do cat /candidate/answer >&4; done\n";
 
 /// An agent that makes a good candidate, asks once, and submits.
-pub(crate) const HONEST: &str = "echo good > answer; /opt/harness/validate.sh . --wait && /opt/harness/submit.sh";
+pub(crate) const HONEST: &str =
+    "echo good > answer; /opt/harness/validate.sh . --wait && /opt/harness/submit.sh";
 
 const DIRECT: &str = r#"
 version = "1.0"
@@ -255,7 +256,7 @@ impl Bench {
 
     /// `airlock task WORD`, with what all need.
     pub(crate) fn lead(&self, word: &str) -> Command {
-        let mut command = self.command(&self.site.airlock());
+        let mut command = self.command(self.site.airlock());
         command.args(["task", word, "--json", "--key"]).arg(self.site.path("private/signing.key"));
         if let Some(parent) = self.site.cgroups() {
             command.args(["--cgroup-parent", parent.name()]);
@@ -283,7 +284,11 @@ impl Bench {
     /// Checks that no sandbox of the site is left: no process, no cgroup, no mount, no record.
     #[track_caller]
     pub(crate) fn is_empty(&self) {
-        assert!(within(Duration::from_secs(3), || self.site.processes().is_empty()), "{:?}", self.site.processes());
+        assert!(
+            within(Duration::from_secs(3), || self.site.processes().is_empty()),
+            "{:?}",
+            self.site.processes()
+        );
         let census = Census::of(&self.site);
         assert!(census.cgroups.is_empty(), "{:?}", census.cgroups);
         let ours = self.site.path("").display().to_string();
@@ -296,7 +301,9 @@ impl Bench {
     /// The receipt, after every file of the run was compared with it.
     #[track_caller]
     pub(crate) fn receipt(&self, run: &Path) -> Statement {
-        let text = |path: &Path| fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text = |path: &Path| {
+            fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        };
         let key = PublicKey::from_pem(&text(&self.site.path("private/signing.pub"))).unwrap();
         let statement = verify(text(&run.join("receipt.json")).as_bytes(), &key).unwrap();
         let signed: BTreeMap<_, _> =
@@ -306,7 +313,8 @@ impl Bench {
         assert_eq!(found, signed);
         for event in events(run).iter().filter(|event| event["type"] == "phase_ended") {
             let phase = format!("phases/{}-", event["phase"]);
-            let report = signed.iter().find(|(name, _)| name.starts_with(&phase) && name.ends_with("/end.json"));
+            let report =
+                signed.iter().find(|(name, _)| name.starts_with(&phase) && name.ends_with("/end.json"));
             assert_eq!(event["report"], report.unwrap().1.to_string().as_str(), "the end report of {phase}");
         }
         statement
@@ -424,7 +432,8 @@ pub(crate) fn events(run: &Path) -> Vec<Value> {
 
 /// How many events of this type there are, whose field is so if one is named.
 pub(crate) fn count(events: &[Value], kind: &str, field: Option<(&str, &str)>) -> usize {
-    let fits = |event: &&Value| event["type"] == kind && field.is_none_or(|(name, value)| event[name] == value);
+    let fits =
+        |event: &&Value| event["type"] == kind && field.is_none_or(|(name, value)| event[name] == value);
     events.iter().filter(fits).count()
 }
 
@@ -433,7 +442,10 @@ pub(crate) fn count(events: &[Value], kind: &str, field: Option<(&str, &str)>) -
 pub(crate) fn score(run: &Path) -> String {
     let events = events(run);
     let scored = events.iter().find(|event| event["type"] == "scored");
-    scored.unwrap_or_else(|| panic!("no score: {events:#?}"))["score"]["sum"].as_str().unwrap_or("void").to_owned()
+    scored.unwrap_or_else(|| panic!("no score: {events:#?}"))["score"]["sum"]
+        .as_str()
+        .unwrap_or("void")
+        .to_owned()
 }
 
 fn records(state: &Path) -> Vec<Value> {

@@ -65,7 +65,8 @@ fn must_be_decided(before: &[Value], after: &[Value]) -> bool {
         phase.map(|phase| phase["phase"].clone())
     };
     let lost = |phase: &Value| {
-        let mut ended = after.iter().filter(|event| event["type"] == "phase_ended" && event["phase"] == *phase);
+        let mut ended =
+            after.iter().filter(|event| event["type"] == "phase_ended" && event["phase"] == *phase);
         ended.all(|event| event["reason"] == "supervisor-lost")
     };
     let replay = started("replay").is_some_and(|phase| lost(&phase));
