@@ -9,6 +9,7 @@ use airlock_runtime::state::StateError;
 
 use super::directory::DirectoryError;
 use super::logs::LogError;
+use super::verdict::VerdictError;
 use crate::Digest;
 use crate::changeset::ChangesetError;
 use crate::journal::{CanonicalError, JournalError};
@@ -76,6 +77,14 @@ pub enum RunError {
         path: PathBuf,
         /// What is wrong.
         why: String,
+    },
+    /// A verdict that was written down.
+    #[error("reading {path}: {source}")]
+    Verdict {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: VerdictError,
     },
     /// A phase's policy with its mounts.
     #[error("phase {phase}: {source}")]

@@ -13,7 +13,8 @@
 //! | `candidate` | seals what research hands in, and asks the gates |
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
-//! | `finish` | result, receipt, report |
+//! | `finish` | result and receipt |
+//! | `page` | the page for people |
 
 mod acts;
 mod candidate;
@@ -27,6 +28,7 @@ mod grader;
 pub mod lease;
 pub mod logs;
 mod manifest;
+mod page;
 mod parts;
 mod phase;
 pub mod relay;
