@@ -179,7 +179,7 @@ fn words(event: &Event) -> String {
 }
 
 /// Airlock's other programs, which lie beside this one.
-fn programs() -> Result<Programs> {
+pub(crate) fn programs() -> Result<Programs> {
     let own = std::env::current_exe().context("finding the airlock program itself")?;
     let beside = |name: &str| {
         let path = own.with_file_name(name);

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use airlock_grader::task::json_schema;
 use anyhow::{Result, bail};
 
+pub(crate) use lead::programs;
+
 use crate::output;
 use crate::task_args::{TaskArgs, TaskCommand};
 
