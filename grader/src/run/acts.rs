@@ -342,9 +342,10 @@ fn is_full(error: &RunError) -> bool {
     match error {
         RunError::Journal(JournalError::DiskFull(_)) => true,
         RunError::Directory(error) => error.source.kind() == std::io::ErrorKind::StorageFull,
-        RunError::Seal {
-            source: SealError::Store { source, .. } | SealError::Entry { source, .. }, ..
-        } => errno(*source),
+        RunError::Seal { source, .. } => match &**source {
+            SealError::Store { source, .. } | SealError::Entry { source, .. } => errno(*source),
+            _ => false,
+        },
         _ => false,
     }
 }

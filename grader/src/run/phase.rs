@@ -107,7 +107,7 @@ impl Supervisor {
             policy.mount.push(self.mount(mount, &sources, name)?);
         }
         policy.mount.extend(mounts);
-        let named = |source| RunError::Policy { phase: name.to_owned(), source };
+        let named = |source| RunError::Policy { phase: name.to_owned(), source: Box::new(source) };
         let host = HostTree::read().with_sources(&policy);
         let input = ResolveInput { args: command, caller_env: BTreeMap::new(), host };
         let spec = Arc::new(resolve(&policy, &input).map_err(named)?);
@@ -309,7 +309,7 @@ pub(crate) fn spec_digest(spec: &Spec) -> Result<Digest, RunError> {
 
 /// The digest of a policy.
 pub(crate) fn policy_digest(policy: &Policy) -> Result<Digest, RunError> {
-    let named = |source| RunError::Policy { phase: policy.name.clone(), source };
+    let named = |source| RunError::Policy { phase: policy.name.clone(), source: Box::new(source) };
     let text = policy.digest().map_err(named)?;
     text.parse().map_err(|error| call("reading the digest of a policy")(io::Error::other(error)))
 }
