@@ -167,4 +167,14 @@ fn a_task_with_harbors_keys_alone_is_graded_by_its_own_tests() {
     assert!(page.contains("in-process"), "it is marked");
     let (ended, _) = lead("silent", &["true"]);
     assert!(ended.code == 1 && ended.stdout.contains("closed: nothing_submitted"), "{ended}");
+    // An ordinary user's supervisor cannot read what this agent leaves, and ends the run all the same.
+    let unreadable = "mkdir -p d/e && chmod 0 d";
+    let (ended, run) = lead("unreadable", &["sh", "-c", &format!("{unreadable} && /opt/harness/submit.sh")]);
+    let outcome = if site.caller().is_root() { "scored" } else { "gate_failed" };
+    assert!(
+        ended.stdout.contains(&format!("closed: {outcome}")) && run.join("receipt.json").is_file(),
+        "{ended}"
+    );
+    let (ended, _) = lead("left", &["sh", "-c", unreadable]);
+    assert!(ended.stdout.contains("closed: nothing_submitted"), "{ended}");
 }

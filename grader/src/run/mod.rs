@@ -48,7 +48,7 @@ use std::sync::Arc;
 use airlock_runtime::launcher::Launcher;
 
 pub use create::{CreateOptions, Programs, no_watcher};
-pub use directory::{DirectoryError, RunDirectory, phase_name};
+pub use directory::{DirectoryError, RunDirectory, phase_name, remove_directory};
 pub use error::RunError;
 pub use manifest::{Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
 use state::{Next, State};

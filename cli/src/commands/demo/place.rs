@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use airlock_grader::receipt::SecretKey;
+use airlock_grader::run::remove_directory;
 use airlock_runtime::state::{Ending, Sandboxes};
 use anyhow::{Context, Result, bail};
 
@@ -162,14 +163,17 @@ impl Place {
                 let _ = sandboxes.end(&record.id, Ending::Kill);
             }
         }
-        let failed = || format!("removing {}", self.path.display());
         if !self.found {
-            return fs::remove_dir_all(&self.path).with_context(failed);
+            return Ok(remove_directory(&self.path)?);
         }
+        let failed = || format!("removing {}", self.path.display());
         for entry in fs::read_dir(&self.path).with_context(failed)? {
             let path = entry.with_context(failed)?.path();
-            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }
-                .with_context(failed)?;
+            if path.is_dir() {
+                remove_directory(&path)?
+            } else {
+                fs::remove_file(&path).with_context(failed)?
+            }
         }
         Ok(())
     }

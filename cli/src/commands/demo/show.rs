@@ -101,7 +101,7 @@ pub(super) fn ending(demo: &Demo) -> String {
         text += &columns(&format!("{}/report.html", run.role.name()), run.role.page(), 3, COLUMN + 4);
     }
     text += &columns("signing.pub", "the public key; this demo's secret one is gone", 3, COLUMN + 4);
-    text += &columns("", "`rm -r` of the directory removes it all", 3, COLUMN + 4);
+    text += "   To remove it: chmod -R u+w, since what is sealed is read-only, and rm -r.\n";
     text += &format!("\n{}\n", demo.verdict());
     text
 }
