@@ -2,6 +2,7 @@
 
 mod check;
 mod lead;
+mod progress;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
