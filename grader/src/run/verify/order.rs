@@ -68,7 +68,10 @@ pub(super) fn out_of_order(state: &State, event: &Event, manifest: &Manifest) ->
             }
         }
         Event::Decided { decision } => *decision == Decision::Close || state.interrupted.is_some(),
-        Event::Closed { outcome } => next == Next::Close(*outcome),
+        Event::Closed { outcome } => {
+            let open = state.open_tickets().next().is_some() || state.unended().next().is_some();
+            next == Next::Close(*outcome) && !open
+        }
         // The caller knows which line is the first.
         Event::RunCreated { .. }
         | Event::CandidateSealed { .. }
