@@ -237,10 +237,11 @@ fn documents(case: &Case<'_>) {
 
 fn predicates(case: &Case<'_>) {
     let nothing = |_: &Copy, _: &Forger<'_>| {};
-    case.refused_with(nothing, |said| said.result.in_process = true, &["receipt.json: its `result` is "]);
-    case.refused_with(nothing, |said| said.result.outcome = Outcome::NothingValid, &["receipt.json: its `result` is "]);
-    case.refused_with(nothing, |said| said.weaker.push("nothing".into()), &["its `weaker` is [\"nothing\"]", "is []"]);
-    case.refused_with(nothing, |said| said.task = Digest::of(b""), &["receipt.json: its `task` is "]);
-    case.refused_with(nothing, |said| said.phases[3].policy = Digest::of(b""), &["receipt.json: its `phases` is "]);
-    case.refused_with(nothing, |said| said.run_id = "other".into(), &["receipt.json: its `run_id` is "]);
+    let its = |place: &str| format!("receipt.json: its `{place}` is ");
+    case.refused_with(nothing, |said| said.result.in_process = true, &[&its("result.in_process"), "true", "false"]);
+    case.refused_with(nothing, |said| said.result.outcome = Outcome::NothingValid, &[&its("result.outcome")]);
+    case.refused_with(nothing, |said| said.weaker.push("nothing".into()), &[&its("weaker["), "\"nothing\"", "null"]);
+    case.refused_with(nothing, |said| said.task = Digest::of(b""), &[&its("task")]);
+    case.refused_with(nothing, |said| said.phases[3].policy = Digest::of(b""), &[&its("phases[3].policy")]);
+    case.refused_with(nothing, |said| said.run_id = "other".into(), &[&its("run_id")]);
 }

@@ -82,8 +82,8 @@ pub enum VerifyError {
     /// The receipt sums up another run.
     #[error("receipt.json: its `{field}` is {said}, but the run's is {found}")]
     Predicate {
-        /// The field of the predicate.
-        field: &'static str,
+        /// The first place in the predicate that differs: `weaker[0]`.
+        field: String,
         /// What the receipt says, as JSON.
         said: String,
         /// What the run's files say, as JSON.

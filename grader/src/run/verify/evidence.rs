@@ -3,14 +3,16 @@
 use airlock_runtime::Spec;
 use airlock_runtime::report::{EndReport, Reason};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::files::{Files, first_difference};
 use super::{Checked, VerifyError};
 use crate::Digest;
 use crate::changeset::{Change, Changeset};
-use crate::journal::{CandidateKind, Event, Record, canonical};
+use crate::journal::{CandidateKind, Event, Record};
 use crate::run::Manifest;
 use crate::run::directory::phase_name;
+use crate::run::finish::RECEIPT;
 use crate::run::phase::spec_digest;
 use crate::run::state::{State, names};
 use crate::run::verdict::Verdict;
@@ -34,7 +36,7 @@ pub(super) struct Evidence<'a> {
 struct GateReport {
     gate: String,
     candidate: Digest,
-    refusals: Vec<serde_json::Value>,
+    refusals: Vec<Value>,
     words: Vec<String>,
 }
 
@@ -257,26 +259,25 @@ pub(super) fn same_predicate(
     said: &crate::receipt::Predicate,
     found: &crate::receipt::Predicate,
 ) -> Result<(), VerifyError> {
-    type Fields = [(&'static str, Vec<u8>); 7];
-    fn fields(predicate: &crate::receipt::Predicate) -> Result<Fields, crate::journal::CanonicalError> {
-        Ok([
-            ("airlock", canonical(&predicate.airlock)?),
-            ("run_id", canonical(&predicate.run_id)?),
-            ("task", canonical(&predicate.task)?),
-            ("result", canonical(&predicate.result)?),
-            ("journal", canonical(&predicate.journal)?),
-            ("phases", canonical(&predicate.phases)?),
-            ("weaker", canonical(&predicate.weaker)?),
-        ])
+    let value = |predicate| serde_json::to_value(predicate).map_err(|error| document(RECEIPT, &error.to_string()));
+    let differs = |(field, said, found)| VerifyError::Predicate { field, said, found };
+    difference("", &value(said)?, &value(found)?).map_or(Ok(()), |difference| Err(differs(difference)))
+}
+
+/// The first place at which two documents differ, and what they have there.
+fn difference(place: &str, one: &Value, other: &Value) -> Option<(String, String, String)> {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => one.keys().chain(other.keys()).find_map(|key| {
+            let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+            let value = |fields: &Map<String, Value>| fields.get(key).cloned().unwrap_or_default();
+            difference(&place, &value(one), &value(other))
+        }),
+        (Value::Array(one), Value::Array(other)) => (0..one.len().max(other.len())).find_map(|index| {
+            let value = |items: &[Value]| items.get(index).cloned().unwrap_or_default();
+            difference(&format!("{place}[{index}]"), &value(one), &value(other))
+        }),
+        _ => (one != other).then(|| (place.to_owned(), one.to_string(), other.to_string())),
     }
-    let both = |predicate| fields(predicate).map_err(crate::run::RunError::from);
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    for ((field, said), (_, found)) in both(said)?.into_iter().zip(both(found)?) {
-        if said != found {
-            return Err(VerifyError::Predicate { field, said: text(said), found: text(found) });
-        }
-    }
-    Ok(())
 }
 
 fn verdict_path(phase: u32, name: &str) -> String {
@@ -296,5 +297,27 @@ fn words(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_named() {
+        let one = json!({"a": 1, "b": [{"c": "x"}, {"c": "y"}]});
+        assert_eq!(difference("", &one, &one), None);
+        for (other, place, found) in [
+            (json!({"a": 2, "b": []}), "a", "2"),
+            (json!({"a": 1, "b": [{"c": "x"}, {"c": "z"}]}), "b[1].c", "\"z\""),
+            (json!({"a": 1, "b": [{"c": "x"}]}), "b[1]", "null"),
+            (json!({"a": 1, "b": [{"c": "x"}, {"c": "y"}, 3]}), "b[2]", "3"),
+        ] {
+            let (at, _, there) = difference("", &one, &other).unwrap();
+            assert_eq!((at.as_str(), there.as_str()), (place, found));
+        }
     }
 }
