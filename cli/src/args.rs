@@ -58,7 +58,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) no_tty: bool,
     /// The command and its arguments, after `--` if it has flags of its own
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     /// The command and its arguments, after `--` if it has flags of its own
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
@@ -92,10 +92,11 @@ pub(crate) struct SandboxArgs {
 #[derive(Debug, Args)]
 pub(crate) struct OverrideArgs {
     /// Mount DIR read-write at /workspace and start there
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = workspace)]
     workspace: Option<PathBuf>,
-    /// Mount SRC at DST: read-only unless `:rw` is added, without programs and native libraries unless `:exec` is
-    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec,socket]", value_parser = mount)]
+    /// Mount SRC at DST: read-only unless `:rw` is added, without programs and native libraries unless `:exec` is;
+    /// with `:optional`, only if SRC is there
+    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec,optional,socket]", value_parser = mount)]
     mounts: Vec<MountArg>,
     /// Memory limit, swap included: 4GiB
     #[arg(long, value_name = "SIZE")]
@@ -103,7 +104,7 @@ pub(crate) struct OverrideArgs {
     /// CPU limit: 2.5
     #[arg(long, value_name = "N")]
     cpus: Option<String>,
-    /// Limit of processes and threads
+    /// Limit of processes and threads; the first is Airlock's own init
     #[arg(long, value_name = "N")]
     pids: Option<String>,
     /// Wall-clock limit: 90s, 4h
@@ -196,6 +197,16 @@ pub(crate) enum Shell {
 
 fn mount(text: &str) -> Result<MountArg, String> {
     airlock_policy::parse_mount_arg(text).map_err(|error| error.to_string())
+}
+
+/// A missing one is told of with those of the policy.
+fn workspace(text: &str) -> Result<PathBuf, String> {
+    match std::fs::metadata(text) {
+        Ok(metadata) if !metadata.is_dir() => {
+            Err("it is not a directory; `--mount FILE:/workspace/NAME` mounts a file".into())
+        }
+        _ => Ok(text.into()),
+    }
 }
 
 impl From<OverrideArgs> for Overrides {

@@ -1,6 +1,6 @@
 //! Airlock's grader: from a task directory to a verdict that anyone can verify.
 //!
-//! The data flow is `Task` → run (state machine) → [`journal`] → [`receipt`] → report. Nothing here knows how
+//! The data flow is `Task` → run (state machine) → [`journal`] → [`receipt`] → [`report`]. Nothing here knows how
 //! a namespace is made: sandboxes are asked for from `airlock-runtime`.
 
 pub mod changeset;
@@ -9,6 +9,7 @@ pub mod gate;
 pub mod journal;
 pub mod protocol;
 pub mod receipt;
+pub mod report;
 pub mod run;
 pub mod score;
 pub mod seal;

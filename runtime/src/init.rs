@@ -29,6 +29,7 @@ pub(crate) fn run(
     terminal: Option<OwnedFd>,
     range: Option<OwnedFd>,
     own_filter: &Program,
+    confirm: bool,
 ) -> ! {
     let (pid, children) = match start(payload, pass, terminal, own_filter) {
         Ok(started) => started,
@@ -39,6 +40,10 @@ pub(crate) fn run(
             sys::exit_now(1);
         }
     };
+    if confirm {
+        // A monitor that is gone is seen by the next turn.
+        let _ = channel.send(&FromInit::Executed, &[]);
+    }
     // From here on the payload runs, and may be what makes a call of init's fail: a failure ends the sandbox, and
     // says nothing that could be taken for a failed start.
     let ended = wait_for(pid, &channel, &children).and_then(|status| {

@@ -76,7 +76,8 @@ impl Site {
             fs::create_dir(site.path(name)).expect("own directory");
         }
         fs::set_permissions(site.path("state"), fs::Permissions::from_mode(0o700)).expect("own directory");
-        fs::copy(program("airlock"), site.airlock()).expect("the airlock command: build it first, or set AIRLOCK_BIN");
+        fs::copy(program("airlock"), site.airlock())
+            .expect("the airlock command: build it first, or set AIRLOCK_BIN");
         fs::copy(concat!(env!("OUT_DIR"), "/probe"), site.path("probe/probe")).expect("the probe");
         for name in ["", "bin", "probe", "state"] {
             caller.own(&site.path(name));

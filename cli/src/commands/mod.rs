@@ -1,14 +1,17 @@
 //! One file per command.
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use airlock_policy::{HostTree, Overrides, Policy, ResolveInput, resolve};
 use airlock_runtime::Spec;
-use anyhow::Result;
+use airlock_runtime::cgroups::CgroupPath;
+use anyhow::{Context, Result};
 use clap::CommandFactory;
 
 use crate::args::{Cli, CompletionArgs, Shell};
+use crate::output;
 
 pub(crate) mod doctor;
 pub(crate) mod plan;
@@ -27,6 +30,12 @@ fn spec(policy: &str, overrides: Overrides, command: Vec<String>) -> Result<Spec
     let passed = policy.env.pass.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
     let caller_env = passed.collect();
     Ok(resolve(&policy, &ResolveInput { args: command, caller_env, host })?)
+}
+
+/// The value of `--cgroup-parent`.
+fn cgroup_parent(path: &Path) -> Result<CgroupPath> {
+    CgroupPath::new(path)
+        .with_context(|| format!("--cgroup-parent {}", output::escape(&path.display().to_string())))
 }
 
 pub(crate) fn completions(args: CompletionArgs) -> Result<ExitCode> {

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use airlock_runtime::cgroups::CgroupPath;
 use airlock_runtime::host::{HostFacts, is_root};
 use airlock_runtime::ids::{HostIds, POOL_START};
 use airlock_runtime::plan::{Placement, plan as compile};
@@ -16,7 +15,7 @@ pub(crate) fn plan(args: PlanArgs) -> Result<ExitCode> {
     // No range is taken: the plan is shown with the pool's first.
     let ids = if is_root() { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
     let facts = HostFacts::read(&spec, ids)?;
-    let cgroup_parent = args.cgroup_parent.map(CgroupPath::new).transpose()?;
+    let cgroup_parent = args.cgroup_parent.as_deref().map(super::cgroup_parent).transpose()?;
     let plan = compile(&spec, &facts, &Placement { id: "ID".into(), cgroup_parent })?;
     if args.format.json {
         output::json(&plan)?;

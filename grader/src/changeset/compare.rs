@@ -6,7 +6,9 @@ use std::os::fd::BorrowedFd;
 use globset::GlobSet;
 
 use super::{Change, Changeset, ChangesetError};
-use crate::seal::{Copier, Draft, Entry, FileEntry, Found, Limits, Manifest, SealError, Sealed, Store, TreePath, Visit, walk};
+use crate::seal::{
+    Copier, Draft, Entry, FileEntry, Found, Limits, Manifest, SealError, Sealed, Store, TreePath, Visit, walk,
+};
 
 /// Compares the tree whose root is `tree` with the frozen one, and seals the files that differ.
 ///

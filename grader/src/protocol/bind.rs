@@ -52,11 +52,6 @@ pub enum Access {
 }
 
 impl Access {
-    /// What the sandboxes of this process need.
-    pub fn of_caller() -> Access {
-        if rustix::process::geteuid().is_root() { Access::AnyoneInside } else { Access::Own }
-    }
-
     fn mode(self) -> Mode {
         match self {
             Access::Own => Mode::RUSR | Mode::WUSR,

@@ -207,7 +207,10 @@ mod tests {
             (elsewhere.path().join("link"), run.path().to_owned()),
             (inside.clone(), elsewhere.path().join("run")),
         ] {
-            assert!(matches!(SecretKey::load(&key, Some(&run)), Err(KeyError::InRun { .. })), "{key:?} {run:?}");
+            assert!(
+                matches!(SecretKey::load(&key, Some(&run)), Err(KeyError::InRun { .. })),
+                "{key:?} {run:?}"
+            );
         }
         assert!(SecretKey::load(&inside, Some(elsewhere.path())).is_ok());
     }
@@ -222,7 +225,10 @@ mod tests {
             assert!(matches!(SecretKey::load(&path, Some(run.path())), Err(KeyError::NotASeed(_))));
         }
         assert!(matches!(SecretKey::load(folder.path(), Some(run.path())), Err(KeyError::NotASeed(_))));
-        assert!(matches!(SecretKey::load(&run.path().join("none"), Some(run.path())), Err(KeyError::Io { .. })));
+        assert!(matches!(
+            SecretKey::load(&run.path().join("none"), Some(run.path())),
+            Err(KeyError::Io { .. })
+        ));
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::changeset::between;
 use crate::journal::{Event, SealedFor};
 use crate::protocol::link::{Act, Answer, Ask, Done};
 use crate::protocol::messages::{
-    self, Counts, Failure, Feedback, Finite, Item, Method, OpenTicket, Outcome, Phase, Queued, RunFacts, Status,
-    Subset, TicketState, page,
+    self, Counts, Failure, Feedback, Finite, Item, Method, OpenTicket, Outcome, Phase, Queued, RunFacts,
+    Status, Subset, TicketState, page,
 };
 use crate::protocol::names::{CandidateName, Label, Ticket};
 use crate::protocol::refusal::{ErrorCode, Refusal};
@@ -26,8 +26,10 @@ use crate::task::{Lifecycle, PhaseName};
 pub(crate) const OPEN_TICKETS: u32 = 64;
 /// Most candidates that are being sealed at a time: each may be large.
 const SEALING: usize = 4;
-/// Pause before a grader process that ended is started again.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Candidates that a run may seal for validation: so many, and so many more for each second of research.
+const SEALS: (u64, u64) = (256, 4);
+/// First and longest pause before a grader process that ended is started again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 impl Supervisor {
     /// Answers acts while research lasts. A grader process that ends, or says anything but acts, is replaced.
@@ -37,7 +39,7 @@ impl Supervisor {
         first: RunningGrader,
         room: Rc<Room>,
     ) -> Result<(), RunError> {
-        let mut running = first;
+        let (mut running, mut pause) = (first, PAUSES.0);
         loop {
             let mut answers = tokio::task::JoinSet::new();
             let why = loop {
@@ -59,7 +61,11 @@ impl Supervisor {
             };
             tracing::warn!(why, "the grader process is started again");
             running.end(&self).await?;
-            tokio::time::sleep(PAUSE).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = room.over.notified() => return Ok(()),
+            }
+            pause = (pause * 2).min(PAUSES.1);
             running = grader.start(&self).await?;
         }
     }
@@ -82,7 +88,8 @@ impl Supervisor {
     }
 
     async fn perform(&self, act: &Act, room: &Room) -> Result<Answer, RunError> {
-        let research = || if self.in_research() { Ok(()) } else { Err(Refusal::from(ErrorCode::AlreadyEnded)) };
+        let research =
+            || if self.in_research() { Ok(()) } else { Err(Refusal::from(ErrorCode::AlreadyEnded)) };
         match act {
             Act::Facts => Ok(self.facts().map(Done::Facts)),
             Act::Status => Ok(Ok(Done::Status(self.status()))),
@@ -91,10 +98,12 @@ impl Supervisor {
                 Ok(()) => self.seal_for_validation(candidate, room).await,
                 Err(refusal) => Ok(Err(refusal)),
             },
-            Act::QueueValidation { candidate, items } => match research().and_then(|()| self.can_validate()) {
-                Ok(()) => self.queue(*candidate, items.as_ref(), room),
-                Err(refusal) => Ok(Err(refusal)),
-            },
+            Act::QueueValidation { candidate, items } => {
+                match research().and_then(|()| self.can_validate()) {
+                    Ok(()) => self.queue(*candidate, items.as_ref(), room),
+                    Err(refusal) => Ok(Err(refusal)),
+                }
+            }
             Act::CancelValidation { ticket } => self.cancel(*ticket, room),
             Act::Submit { candidate } => match research() {
                 Ok(()) => {
@@ -172,8 +181,11 @@ impl Supervisor {
     }
 
     async fn seal_for_validation(&self, name: &CandidateName, room: &Room) -> Result<Answer, RunError> {
-        if room.sealing.get() >= SEALING {
+        if room.sealing.get() >= SEALING || !self.may_seal() {
             return Ok(Err(ErrorCode::QueueFull.into()));
+        }
+        if self.disk_is_low() {
+            return Ok(Err(ErrorCode::NoSpace.into()));
         }
         room.sealing.set(room.sealing.get() + 1);
         let sealed = self.seal_checked(name).await;
@@ -185,6 +197,13 @@ impl Supervisor {
             }
             Err(refusal) => Err(refusal),
         })
+    }
+
+    /// A run keeps everything that it seals and journals, so that there is an end to how fast that may grow.
+    fn may_seal(&self) -> bool {
+        let budget = Duration::from_millis(self.manifest.budget.explore_ms);
+        let seconds = budget.saturating_sub(self.research_left()).as_secs();
+        self.state().sealed_for_validation < SEALS.0.saturating_add(seconds.saturating_mul(SEALS.1))
     }
 
     /// Seals a candidate and asks the gates, except for what is hidden: that would be an oracle.
@@ -219,7 +238,7 @@ impl Supervisor {
             return Ok(Err(ErrorCode::InvalidParams.into()));
         }
         let ahead = u32::try_from(self.state().open_tickets().count()).unwrap_or(u32::MAX);
-        if ahead >= OPEN_TICKETS {
+        if ahead >= OPEN_TICKETS || !self.may_seal() {
             return Ok(Err(ErrorCode::QueueFull.into()));
         }
         let number = self.state().next_ticket();
@@ -259,9 +278,8 @@ impl Supervisor {
             Fate::Failed(cause) => outcome.failure = Some(failure(cause)),
             Fate::Graded { phase, score, counts } => {
                 let path = self.directory.phase(*phase, names::VALIDATE).join("verdict.json");
-                let verdict = Verdict::parse(&read_file(&path)?).map_err(|error| {
-                    RunError::Manifest { path: path.clone(), why: error.to_string() }
-                })?;
+                let verdict = Verdict::parse(&read_file(&path)?)
+                    .map_err(|error| RunError::Manifest { path: path.clone(), why: error.to_string() })?;
                 let items = items(&verdict);
                 let (items, next) = page(&items, from);
                 let value = score.map(crate::score::Score::value).unwrap_or_default();
@@ -328,9 +346,10 @@ fn is_full(error: &RunError) -> bool {
     match error {
         RunError::Journal(JournalError::DiskFull(_)) => true,
         RunError::Directory(error) => error.source.kind() == std::io::ErrorKind::StorageFull,
-        RunError::Seal { source: SealError::Store { source, .. } | SealError::Entry { source, .. }, .. } => {
-            errno(*source)
-        }
+        RunError::Seal { source, .. } => match &**source {
+            SealError::Store { source, .. } | SealError::Entry { source, .. } => errno(*source),
+            _ => false,
+        },
         _ => false,
     }
 }

@@ -123,7 +123,11 @@ impl Supervisor {
     }
 
     /// Writes a changeset into the run directory, for later and (as a patch) for people.
-    pub(crate) fn keep_changeset(&self, changes: &Changeset, sealed_for: SealedFor) -> Result<Digest, RunError> {
+    pub(crate) fn keep_changeset(
+        &self,
+        changes: &Changeset,
+        sealed_for: SealedFor,
+    ) -> Result<Digest, RunError> {
         let failed = changeset("writing a changeset");
         let candidate = changes.digest().map_err(&failed)?;
         let json = changes.to_json().map_err(&failed)?;
@@ -131,7 +135,8 @@ impl Supervisor {
         let place = self.directory.join("changesets");
         write_file(&place.join(format!("{}.json", candidate.hex())), &json)?;
         write_file(&place.join(format!("{}.patch", candidate.hex())), patch.as_bytes())?;
-        let sizes = changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size));
+        let sizes =
+            changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size));
         let (files, bytes) = (changes.files().len() as u64, sizes.sum());
         self.append(Event::CandidateSealed {
             candidate,
@@ -158,10 +163,9 @@ impl Supervisor {
         let store = Arc::clone(&self.store);
         let failed = tree("looking at a sealed candidate");
         blocking(move || {
-            let sealed = store.get(candidate)?.ok_or(SealError::Damaged {
-                digest: candidate,
-                why: "it is not in the store".into(),
-            })?;
+            let sealed = store
+                .get(candidate)?
+                .ok_or(SealError::Damaged { digest: candidate, why: "it is not in the store".into() })?;
             sealed.verify()?;
             Ok(sealed)
         })
@@ -176,7 +180,8 @@ impl Supervisor {
             let candidate: Digest = if replay {
                 self.keep_changeset(&self.no_changes(), SealedFor::Baseline)?
             } else {
-                let (files, bytes) = (self.frozen.manifest().files().count() as u64, self.frozen.manifest().bytes());
+                let (files, bytes) =
+                    (self.frozen.manifest().files().count() as u64, self.frozen.manifest().bytes());
                 let (candidate, sealed_for) = (self.frozen.digest(), SealedFor::Baseline);
                 self.append(Event::CandidateSealed {
                     candidate,
@@ -276,7 +281,8 @@ impl Supervisor {
 
     fn rules(&self, hidden_rows: bool) -> Result<Rules, RunError> {
         let gates = &self.task.gates;
-        let patch = PatchGate::new(gates.patch.clone()).map_err(|error| RunError::Options(error.to_string()))?;
+        let patch =
+            PatchGate::new(gates.patch.clone()).map_err(|error| RunError::Options(error.to_string()))?;
         let names = gates.rows.iter().filter(|_| hidden_rows);
         let rows = names.filter_map(|name| asset_path(&self.task, &self.manifest, name)).collect();
         Ok(Rules {
@@ -340,12 +346,16 @@ fn read_rows(path: &Path, rows: &mut Vec<String>) -> Result<(), RunError> {
 /// A directory below `base`, found without following any link.
 fn open_below(base: &Path, name: &str) -> Result<OwnedFd, SealError> {
     let path = || TreePath::new(name).unwrap_or(TreePath::ROOT);
-    let base = File::open(base)
-        .map_err(|error| SealError::at("opening", &TreePath::ROOT)(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    let base = File::open(base).map_err(|error| {
+        SealError::at("opening", &TreePath::ROOT)(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    })?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-    openat2(&base, name, flags, Mode::empty(), resolve).map_err(|error| SealError::at("opening", &path())(error))
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    openat2(&base, name, flags, Mode::empty(), resolve)
+        .map_err(|error| SealError::at("opening", &path())(error))
 }
 
 /// A small regular file that a sandbox has left in a directory; none if there is nothing of that name.
@@ -374,7 +384,9 @@ pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
         SealError::Links { path, .. } => (FaultKind::HardLink, Some(path)),
         SealError::Mount { path } => (FaultKind::Mount, Some(path)),
         SealError::Lease { path } | SealError::Changed { path } => (FaultKind::Changed, Some(path)),
-        SealError::Limit { path, what, .. } if what.starts_with("entries") => (FaultKind::TooMany, Some(path)),
+        SealError::Limit { path, what, .. } if what.starts_with("entries") => {
+            (FaultKind::TooMany, Some(path))
+        }
         SealError::Limit { path, what, .. } if what.starts_with("levels") => (FaultKind::TooDeep, Some(path)),
         SealError::Limit { path, what, .. } if what.contains("the name") || what.contains("the path") => {
             (FaultKind::Name, Some(path))
@@ -388,7 +400,9 @@ pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
             Errno::NOSPC | Errno::DQUOT => return Some(ErrorCode::NoSpace.into()),
             _ => return None,
         },
-        SealError::Store { source: Errno::NOSPC | Errno::DQUOT, .. } => return Some(ErrorCode::NoSpace.into()),
+        SealError::Store { source: Errno::NOSPC | Errno::DQUOT, .. } => {
+            return Some(ErrorCode::NoSpace.into());
+        }
         SealError::Store { .. }
         | SealError::Damaged { .. }
         | SealError::Digest { .. }

@@ -17,8 +17,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::directory::{at, read_file, write_file};
 use super::error::{RunError, call, tree};
-use super::manifest::{RUN_JSON,
-    Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts,
+use super::manifest::{
+    Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, RUN_JSON, Supplied, TaskFacts,
 };
 use super::parts::part_digest;
 use super::phase::{end_report, policy_digest};
@@ -117,7 +117,8 @@ impl Supervisor {
         }
         let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
         let frozen = store.get(manifest.digests.frozen).map_err(tree("looking for the frozen source"))?;
-        let frozen = frozen.ok_or_else(|| RunError::Options("the store has lost the frozen source".into()))?;
+        let frozen =
+            frozen.ok_or_else(|| RunError::Options("the store has lost the frozen source".into()))?;
         let (store, frozen) = (Arc::new(store), Arc::new(frozen));
         let supervisor =
             Supervisor::new(directory, manifest, task, store, frozen, opened.journal, state, means);
@@ -175,7 +176,9 @@ impl Supervisor {
             Some(decision) if decision == Decision::Close || self.state().interrupted.is_some() => {
                 self.append(Event::Decided { decision })
             }
-            Some(_) => Err(RunError::Options("the run is not interrupted; resume it without a decision".into())),
+            Some(_) => {
+                Err(RunError::Options("the run is not interrupted; resume it without a decision".into()))
+            }
             None => Ok(()),
         }
     }
@@ -268,22 +271,23 @@ fn lower(task: &mut Task, best_effort: &BTreeSet<BestEffort>) {
     }
 }
 
-fn supplied(
-    task: &Task,
-    assets: &BTreeMap<String, PathBuf>,
-) -> Result<BTreeMap<String, Supplied>, RunError> {
+fn supplied(task: &Task, assets: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, Supplied>, RunError> {
     if let Some(name) = task.supplied().find(|name| !assets.contains_key(*name)) {
         return Err(RunError::Options(format!(
             "the task leaves the asset `{name}` to the operator; name it with --asset {name}=PATH"
         )));
     }
     if let Some(name) = assets.keys().find(|name| !task.supplied().any(|known| known == name.as_str())) {
-        return Err(RunError::Options(format!("--asset {name}: the task supplies its own assets by that name, or none")));
+        return Err(RunError::Options(format!(
+            "--asset {name}: the task supplies its own assets by that name, or none"
+        )));
     }
     let supply = |(name, path): (&String, &PathBuf)| {
         let path = fs::canonicalize(path).map_err(at("finding", path))?;
         let digest = part_digest(&path)?;
-        if let Some(expected) = task.assets.get(name).and_then(|asset| asset.digest).filter(|known| *known != digest) {
+        if let Some(expected) =
+            task.assets.get(name).and_then(|asset| asset.digest).filter(|known| *known != digest)
+        {
             return Err(RunError::PartChanged { part: format!("asset {name}"), expected, found: digest });
         }
         Ok((name.clone(), Supplied { path, digest }))
@@ -294,24 +298,30 @@ fn supplied(
 /// Fills `RUN/harness` with the client and its scripts.
 fn make_harness(directory: &RunDirectory, programs: &Programs, task: &Task) -> Result<Digest, RunError> {
     let place = directory.join("harness");
-    let executable = |path: &Path, mode| {
+    let with_mode = |path: &Path, mode| {
         fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(at("setting the mode of", path))
     };
     let client = place.join("airlock-harness");
     fs::copy(&programs.harness, &client).map_err(at("copying", &programs.harness))?;
-    executable(&client, 0o755)?;
+    with_mode(&client, 0o755)?;
     let mut scripts: Vec<(&str, String)> = SCRIPTS.map(|(name, text)| (name, text.to_owned())).to_vec();
     if let Some(proxy) = task.proxy.as_ref().filter(|proxy| !proxy.command.is_empty()) {
         let words: Vec<String> = proxy.command.iter().map(|word| quote(word)).collect();
         scripts.push(("proxy", format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "))));
     }
+    let instruction = task.dir.join("instruction.md");
+    if instruction.exists() {
+        let copy = place.join("instruction.md");
+        fs::copy(&instruction, &copy).map_err(at("copying", &instruction))?;
+        with_mode(&copy, 0o644)?;
+    }
     for (name, text) in scripts {
         let path = place.join(name);
         fs::write(&path, text).map_err(at("writing", &path))?;
-        executable(&path, 0o755)?;
+        with_mode(&path, 0o755)?;
     }
-    executable(&place, 0o755)?;
-    executable(&directory.join("feedback"), 0o755)?;
+    with_mode(&place, 0o755)?;
+    with_mode(&directory.join("feedback"), 0o755)?;
     part_digest(&place)
 }
 

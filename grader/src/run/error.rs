@@ -37,7 +37,7 @@ pub enum RunError {
         /// What was being done.
         what: &'static str,
         /// Why it failed.
-        source: SealError,
+        source: Box<SealError>,
     },
     /// A changeset of the host's.
     #[error("{what}: {source}")]
@@ -45,7 +45,7 @@ pub enum RunError {
         /// What was being done.
         what: &'static str,
         /// Why it failed.
-        source: ChangesetError,
+        source: Box<ChangesetError>,
     },
     /// The task.
     #[error(transparent)]
@@ -83,7 +83,7 @@ pub enum RunError {
         /// The phase.
         phase: String,
         /// What is wrong.
-        source: PolicyError,
+        source: Box<PolicyError>,
     },
     /// The launcher, not a sandbox.
     #[error(transparent)]
@@ -129,10 +129,10 @@ pub(crate) fn call(step: &'static str) -> impl Fn(io::Error) -> RunError {
 
 /// An error of a tree of the host's, for `map_err`.
 pub(crate) fn tree(what: &'static str) -> impl Fn(SealError) -> RunError {
-    move |source| RunError::Seal { what, source }
+    move |source| RunError::Seal { what, source: source.into() }
 }
 
 /// An error of a changeset of the host's, for `map_err`.
 pub(crate) fn changeset(what: &'static str) -> impl Fn(ChangesetError) -> RunError {
-    move |source| RunError::Changeset { what, source }
+    move |source| RunError::Changeset { what, source: source.into() }
 }

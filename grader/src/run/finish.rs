@@ -60,7 +60,8 @@ pub(crate) fn result(
     let (candidate, score) = match lifecycle {
         _ if refused => (None, None),
         Lifecycle::Direct => {
-            let score = state.submitted.and_then(|candidate| state.verdict(candidate)).and_then(|(score, _)| score);
+            let score =
+                state.submitted.and_then(|candidate| state.verdict(candidate)).and_then(|(score, _)| score);
             (state.submitted.filter(|_| score.is_some()), score)
         }
         Lifecycle::Replay => {
@@ -167,4 +168,3 @@ fn list(root: &Path, directory: &Path, found: &mut Vec<String>) -> Result<(), Ru
     }
     Ok(())
 }
-

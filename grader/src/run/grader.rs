@@ -41,7 +41,9 @@ impl Grader {
         let number = supervisor.state().next_phase();
         let spec = Arc::clone(&self.spec);
         match supervisor.start_spec(number, names::GRADER, spec, pass, None).await? {
-            Start::Running(phase) => Ok(RunningGrader { phase, acts: Acts::new(ours, LinkLimits::default())? }),
+            Start::Running(phase) => {
+                Ok(RunningGrader { phase, acts: Acts::new(ours, LinkLimits::default())? })
+            }
             Start::Failed(ended) => Err(RunError::GraderSetup(ended.error.unwrap_or_default())),
         }
     }
@@ -64,8 +66,7 @@ impl Supervisor {
         let access = if rustix::process::geteuid().is_root() { Access::AnyoneInside } else { Access::Own };
         let settings = Settings {
             program: self.programs.grader.clone(),
-            best_effort: self.manifest.best_effort.iter().map(|clause| clause.word().to_owned()).collect(),
-            cgroup_parent: self.cgroup_parent.clone(),
+            best_effort: self.manifest.best_effort.clone(),
         };
         let process = process::Grader::new(settings, &directory, Path::new(SOCKET), access)?;
         let spec = Arc::new(process.spec().clone());

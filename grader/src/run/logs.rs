@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -98,9 +97,9 @@ impl LogPump {
     pub fn start(path: &Path, cap: u64) -> Result<(OwnedFd, LogPump), LogError> {
         let file = OpenOptions::new()
             .write(true)
+            // O_EXCL, which follows no link either (open(2)).
             .create_new(true)
             .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(path)
             .map_err(|source| LogError::Io { step: "creating the file", path: path.to_owned(), source })?;
         LogPump::start_on(file, path, cap)
@@ -319,7 +318,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (write, pump) = LogPump::start(&place.path().join("log"), LOG_CAP).unwrap();
         let mut child = shell("echo begun; exec sleep 60", write);
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        while pump.shared.lock().written == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let end = pump.finish(Duration::from_millis(50)).await;
         child.kill().unwrap();
         child.wait().unwrap();

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Digest;
 use crate::journal::{CanonicalError, Genesis, Moment, canonical};
-use crate::score::{Ladder, Metric, Tally, TallyError};
 use crate::score::{ItemResult, Score, Sigma};
+use crate::score::{Ladder, Metric, Tally, TallyError};
 use crate::task::{Lifecycle, NamedMetric, PhaseName, Submission};
 
 /// Its name in the run directory.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use super::error::{RunError, tree};
 use super::directory::at;
+use super::error::{RunError, tree};
 use super::{Supervisor, blocking};
 use crate::Digest;
 use crate::seal::{Limits, read_tree};
@@ -22,7 +22,8 @@ pub(crate) fn part_digest(path: &Path) -> Result<Digest, RunError> {
     let file = File::open(path).map_err(at("opening", path))?;
     let metadata = file.metadata().map_err(at("looking at", path))?;
     if metadata.is_dir() {
-        let manifest = read_tree(file.as_fd(), &Limits::default()).map_err(tree("reading a part of the task"))?;
+        let manifest =
+            read_tree(file.as_fd(), &Limits::default()).map_err(tree("reading a part of the task"))?;
         return Ok(manifest.digest());
     }
     if !metadata.is_file() {

@@ -1,5 +1,6 @@
 //! One phase: from the task's words to a sandbox that runs, and to its end in the journal.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,6 +26,11 @@ use crate::task::{MountSource, Phase, PhaseMount, RunSource};
 
 /// How long a log may take to be written after its sandbox has ended.
 const LOG_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// How often the disk is looked at.
+const DISK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+/// What a sandbox must leave of the disk, in bytes: for the journal, for sealing, and for others.
+const DISK_FLOOR: u64 = 256 << 20;
 
 /// What a phase is started with.
 pub(crate) struct PhaseRequest<'a> {
@@ -64,6 +70,8 @@ pub(crate) struct RunningPhase {
     spec: Arc<Spec>,
     running: AsyncFd<Running>,
     logs: [LogPump; 2],
+    /// It was killed because the disk was nearly full.
+    full: Cell<bool>,
 }
 
 /// A phase that has ended.
@@ -99,7 +107,7 @@ impl Supervisor {
             policy.mount.push(self.mount(mount, &sources, name)?);
         }
         policy.mount.extend(mounts);
-        let named = |source| RunError::Policy { phase: name.to_owned(), source };
+        let named = |source| RunError::Policy { phase: name.to_owned(), source: Box::new(source) };
         let host = HostTree::read().with_sources(&policy);
         let input = ResolveInput { args: command, caller_env: BTreeMap::new(), host };
         let spec = Arc::new(resolve(&policy, &input).map_err(named)?);
@@ -136,10 +144,11 @@ impl Supervisor {
                 // SAFETY: `Running` owns its descriptor, keeps it open and never puts another one in its place.
                 let running = unsafe { AsyncFd::register_with_interest(running, Interest::READABLE) };
                 let running = running.map_err(|error| call("watching a sandbox")(error.into()))?;
-                Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs: [out, err] })))
+                let (logs, full) = ([out, err], Cell::new(false));
+                Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs, full })))
             }
             Err(LauncherError::Sandbox { message, .. }) => {
-                let report = EndReport::setup_failed(&spec, &message);
+                let report = EndReport::setup_failed("", &spec, &message);
                 finish(out).await;
                 finish(err).await;
                 Ok(Start::Failed(self.end_phase(number, name, report, None)?))
@@ -154,19 +163,47 @@ impl Supervisor {
         phase: Box<RunningPhase>,
         reason: Option<Reason>,
     ) -> Result<Ended, RunError> {
-        phase.ended().await?;
-        let RunningPhase { number, name, spec, running, logs: [out, err] } = *phase;
-        let report = match running.into_inner().wait() {
+        self.watch(&phase).await?;
+        let RunningPhase { number, name, spec, running, logs: [out, err], full } = *phase;
+        let running = running.into_inner();
+        let id = running.id().to_owned();
+        let mut report = match running.wait() {
             Ok(report) => report,
-            Err(LauncherError::Sandbox { message, .. }) => EndReport::setup_failed(&spec, &message),
+            Err(LauncherError::Sandbox { message, .. }) => EndReport::setup_failed(&id, &spec, &message),
             Err(LauncherError::MonitorLost) => {
-                EndReport::without_run("", Reason::SupervisorLost, "the monitor of the sandbox was killed")
+                EndReport::without_run(&id, Reason::SupervisorLost, "the monitor of the sandbox was killed")
             }
             Err(error) => return Err(error.into()),
         };
         finish(out).await;
         finish(err).await;
+        if full.get() {
+            report.error =
+                Some("ended by the supervisor: the disk of the run directory was nearly full".into());
+        }
         self.end_phase(number, name, report, reason)
+    }
+
+    /// Waits for the end of a phase, and kills it when the disk is nearly full: nothing else keeps a sandbox from
+    /// filling the disk of its workspace.
+    pub(crate) async fn watch(&self, phase: &RunningPhase) -> Result<(), RunError> {
+        loop {
+            match tokio::time::timeout(DISK_PAUSE, phase.ended()).await {
+                Ok(ended) => return ended,
+                Err(_) if self.disk_is_low() => {
+                    phase.full.set(true);
+                    phase.kill()?;
+                    return phase.ended().await;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether the disk of the run directory is nearly full.
+    pub(crate) fn disk_is_low(&self) -> bool {
+        let free = rustix::fs::statvfs(self.directory.path());
+        free.is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < DISK_FLOOR)
     }
 
     /// Runs a phase from start to end.
@@ -186,7 +223,8 @@ impl Supervisor {
         reason: Option<Reason>,
     ) -> Result<Ended, RunError> {
         let path = self.directory.phase(number, name).join("end.json");
-        let text = serde_json::to_vec(&report).map_err(|error| call("writing an end report")(error.into()))?;
+        let text =
+            serde_json::to_vec(&report).map_err(|error| call("writing an end report")(error.into()))?;
         let digest = write_file(&path, &text)?;
         let (reason, exit_code, signal) = (reason.unwrap_or(report.reason), report.exit_code, report.signal);
         self.append(Event::PhaseEnded { phase: number, reason, exit_code, signal, report: digest })?;
@@ -196,7 +234,8 @@ impl Supervisor {
 
     /// Leaves it to an operator that a phase cannot be set up.
     pub(crate) fn give_up(&self, name: &str) -> Result<(), RunError> {
-        let last = (0..).zip(&self.state().phases).filter(|(_, phase)| phase.name == name).last().map(|(n, _)| n);
+        let last =
+            (0..).zip(&self.state().phases).filter(|(_, phase)| phase.name == name).last().map(|(n, _)| n);
         let report = last.and_then(|number: u32| end_report(self.directory.path(), number, name).ok());
         let why = report.and_then(|report| report.error).unwrap_or_default();
         let cause = format!("the sandbox of the phase `{name}` could not be set up: {why}");
@@ -216,13 +255,14 @@ impl Supervisor {
 
     /// A mount of the task, where what it names lies in this run.
     fn mount(&self, mount: &PhaseMount, sources: &Sources, phase: &str) -> Result<Mount, RunError> {
-        let source = match (&mount.source, self.host_source(&mount.source)) {
-            (_, Some(HostSource::Part(_, path) | HostSource::Supplied(_, path))) => path,
-            (MountSource::Run(source), None) => sources.0.get(source).cloned().ok_or_else(|| {
-                RunError::Options(format!("the phase `{phase}` has no `{}`", mount.source))
-            })?,
-            (source, None) => return Err(RunError::PartsChanged(source.to_string())),
-        };
+        let source =
+            match (&mount.source, self.host_source(&mount.source)) {
+                (_, Some(HostSource::Part(_, path) | HostSource::Supplied(_, path))) => path,
+                (MountSource::Run(source), None) => sources.0.get(source).cloned().ok_or_else(|| {
+                    RunError::Options(format!("the phase `{phase}` has no `{}`", mount.source))
+                })?,
+                (source, None) => return Err(RunError::PartsChanged(source.to_string())),
+            };
         let PhaseMount { target, mode, exec, .. } = mount.clone();
         Ok(Mount { source, target, mode, exec, optional: false, socket: false })
     }
@@ -254,7 +294,14 @@ impl RunningPhase {
 
 /// A read-only mount of Airlock's own.
 pub(crate) fn read_only(source: &Path, target: &str, exec: bool) -> Mount {
-    Mount { source: source.to_owned(), target: target.into(), mode: MountMode::Ro, exec, optional: false, socket: false }
+    Mount {
+        source: source.to_owned(),
+        target: target.into(),
+        mode: MountMode::Ro,
+        exec,
+        optional: false,
+        socket: false,
+    }
 }
 
 /// The digest of a spec.
@@ -265,7 +312,7 @@ pub(crate) fn spec_digest(spec: &Spec) -> Result<Digest, RunError> {
 
 /// The digest of a policy.
 pub(crate) fn policy_digest(policy: &Policy) -> Result<Digest, RunError> {
-    let named = |source| RunError::Policy { phase: policy.name.clone(), source };
+    let named = |source| RunError::Policy { phase: policy.name.clone(), source: Box::new(source) };
     let text = policy.digest().map_err(named)?;
     text.parse().map_err(|error| call("reading the digest of a policy")(io::Error::other(error)))
 }
@@ -286,5 +333,6 @@ async fn finish(log: LogPump) {
 
 fn null() -> Result<OwnedFd, RunError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    rustix::fs::open("/dev/null", flags, Mode::empty()).map_err(|error| call("opening /dev/null")(error.into()))
+    rustix::fs::open("/dev/null", flags, Mode::empty())
+        .map_err(|error| call("opening /dev/null")(error.into()))
 }

@@ -117,9 +117,14 @@ impl Supervisor {
     }
 
     /// The part of a checkpoint that counts; none if a glob of the payload matches nothing.
-    async fn payload(&self, whole: &Arc<Sealed>, rules: &Checkpoints) -> Result<Option<Arc<Sealed>>, RunError> {
+    async fn payload(
+        &self,
+        whole: &Arc<Sealed>,
+        rules: &Checkpoints,
+    ) -> Result<Option<Arc<Sealed>>, RunError> {
         let globs = rules.payload.iter().map(|glob| GlobBuilder::new(glob).literal_separator(true).build());
-        let globs: Vec<_> = globs.collect::<Result<_, _>>().map_err(|error| RunError::Options(error.to_string()))?;
+        let globs: Vec<_> =
+            globs.collect::<Result<_, _>>().map_err(|error| RunError::Options(error.to_string()))?;
         let matched = |glob: &globset::Glob| {
             let matcher = glob.compile_matcher();
             whole.manifest().files().any(|(path, _)| matcher.is_match(path.as_str()))
@@ -169,7 +174,9 @@ impl Supervisor {
                 return Ok(ended.reason == Reason::Exited && ended.exit_code == Some(0));
             }
         }
-        Err(RunError::Options("the frozen validation of checkpoints could not be set up; see its end report".into()))
+        Err(RunError::Options(
+            "the frozen validation of checkpoints could not be set up; see its end report".into(),
+        ))
     }
 }
 

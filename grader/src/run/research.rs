@@ -57,7 +57,8 @@ impl Supervisor {
         let boot = Moment::now().map_err(call("reading the clock"))?.boot_id;
         let other_boot = self.state().research.as_ref().is_some_and(|research| research.boot_id != boot);
         if other_boot {
-            let cause = "the machine was started anew during research; how long it was down counts for nothing";
+            let cause =
+                "the machine was started anew during research; how long it was down counts for nothing";
             return self.append(Event::Interrupted { cause: cause.into() });
         }
         if self.state().tries(names::EXPLORE) >= TRIES {
@@ -90,7 +91,7 @@ impl Supervisor {
         }
         let (supervisor, shared) = (Rc::clone(self), Rc::clone(&room));
         let attended = tokio::task::spawn_local(supervisor.attend(grader, acts, shared));
-        let ended = self.watch(explore, &room, &mut tasks, attended).await;
+        let ended = self.attend_to(explore, &room, &mut tasks, attended).await;
         // With them the scorers of open validations.
         tasks.shutdown().await;
         ended?;
@@ -98,7 +99,7 @@ impl Supervisor {
     }
 
     /// Watches over the agent until it ends, has made its choice, or its time is over.
-    async fn watch(
+    async fn attend_to(
         self: &Rc<Self>,
         explore: Box<RunningPhase>,
         room: &Room,
@@ -111,7 +112,7 @@ impl Supervisor {
                 tokio::time::sleep(self.research_left().max(Duration::from_millis(1))).await;
             };
             tokio::select! {
-                ended = explore.ended() => {
+                ended = self.watch(&explore) => {
                     ended?;
                     break None;
                 }
@@ -143,7 +144,11 @@ impl Supervisor {
         }
     }
 
-    async fn explore(self: &Rc<Self>, left: Duration, grader: &super::grader::Grader) -> Result<Start, RunError> {
+    async fn explore(
+        self: &Rc<Self>,
+        left: Duration,
+        grader: &super::grader::Grader,
+    ) -> Result<Start, RunError> {
         let phase = self.task.phases.get(&PhaseName::Explore);
         let phase = phase.ok_or_else(|| RunError::Options("the task has no phase `explore`".into()))?;
         let agent = self.manifest.agent.as_ref();
@@ -241,4 +246,3 @@ pub(crate) async fn copy_tree(sealed: &Arc<Sealed>, target: PathBuf) -> Result<(
     })
     .await?
 }
-

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use airlock_runtime::report::Reason;
+use tokio::task::JoinHandle;
 
+use super::candidate::small_file;
 use super::directory::{at, fresh_directory, make_directory, remove_directory, write_file};
+use super::drain::{ReadError, read_capped};
 use super::error::{RunError, call, tree};
-use super::phase::{Ended, PhaseRequest, Sources, Start, read_only};
-use super::relay::{Relay, RelayLimits};
+use super::phase::{Ended, PhaseRequest, RunningPhase, Sources, Start, read_only};
+use super::relay::{Relay, RelayEnd, RelayLimits};
 use super::state::{TRIES, names};
-use super::drain::read_capped;
 use super::verdict::{VERDICT_CAP, Verdict};
 use super::{Supervisor, blocking};
 use crate::Digest;
@@ -31,6 +33,17 @@ const VERDICT: i32 = 3;
 const CANDIDATE: i32 = 4;
 /// Longest reward file, in bytes, and one more.
 const LONGEST_REWARD: u64 = (64 << 10) + 1;
+
+/// How long the ends of a scorer's channels may take to be seen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a scorer speaks through, on the supervisor's side.
+struct Channels {
+    verdict: Option<JoinHandle<Result<Vec<u8>, ReadError>>>,
+    relay: Option<JoinHandle<RelayEnd>>,
+    /// The candidate's end of the socket.
+    candidate: Option<OwnedFd>,
+}
 
 /// What came of a scoring.
 pub(crate) struct Scoring {
@@ -81,93 +94,119 @@ impl Supervisor {
         items: Option<&[String]>,
     ) -> Result<Result<Scoring, String>, RunError> {
         let sources = self.scorer_sources(work, candidate, phase).await?;
-        let in_process = phase.in_process();
-        let (mut pass, mut reader) = (Vec::new(), None);
-        if !in_process {
-            let (read, write) = pipe()?;
-            pass.push((write, VERDICT));
-            reader = Some(tokio::task::spawn_local(read_capped(read, VERDICT_CAP)));
-        }
-        let beside = self.task.phases.get(&PhaseName::Candidate).filter(|_| name != names::CHECKPOINT);
-        let mut relay = None;
-        let mut candidate_end = None;
-        if beside.is_some() {
-            let (scorer, other, both) = Relay::start(RelayLimits::default()).map_err(call("joining scorer and candidate"))?;
-            pass.push((scorer, CANDIDATE));
-            candidate_end = Some(other);
-            relay = Some(tokio::task::spawn_local(both.run()));
-        }
+        let (channels, pass) = self.open_channels(phase)?;
         let mut mounts = Vec::new();
         if let Some(items) = items {
             let list = work.join("items");
             write_file(&list, (items.join("\n") + "\n").as_bytes())?;
-            fs::set_permissions(&list, PermissionsExt::from_mode(0o644)).map_err(at("setting the mode of", &list))?;
+            fs::set_permissions(&list, PermissionsExt::from_mode(0o644))
+                .map_err(at("setting the mode of", &list))?;
             mounts.push(read_only(&list, ITEMS, false));
         }
-        let scorer = self.start(PhaseRequest {
-            name,
-            phase,
-            command: phase.command.clone(),
-            sources: sources.clone(),
-            mounts,
-            pass,
-            deadline_ns: None,
-            wall: None,
-        });
-        let scorer = match scorer.await? {
+        let command = phase.command.clone();
+        let (deadline_ns, wall) = (None, None);
+        let request =
+            PhaseRequest { name, phase, command, sources: sources.clone(), mounts, pass, deadline_ns, wall };
+        let scorer = match self.start(request).await? {
             Start::Running(scorer) => scorer,
             Start::Failed(ended) => return Ok(Err(ended.error.unwrap_or_default())),
         };
-        let beside = match (beside, candidate_end) {
-            (Some(beside), Some(end)) => match self.serve(beside, sources, end).await? {
-                Start::Running(beside) => Some(beside),
+        let number = scorer.number();
+        let (ended, verdict) = match self.judge(scorer, channels, sources).await? {
+            Ok((ended, verdict)) => (ended, verdict),
+            Err(cause) => return Ok(Err(cause)),
+        };
+        let verdict = match verdict {
+            Some(bytes) => bytes.and_then(|bytes| Verdict::parse(&bytes).map_err(|error| words(&error))),
+            None => reward(&work.join("reward"), ended.wall),
+        };
+        let good = ended_badly(&ended, phase.in_process()).map_or(Ok(()), Err);
+        let checked = good.and(verdict).and_then(|mut verdict| {
+            verdict.tally(metric).map_err(|error| words(&error))?;
+            if let Some(items) = items {
+                verdict.items.retain(|result| items.contains(&result.id));
+            }
+            Ok(verdict)
+        });
+        let (verdict, fault) = match checked {
+            Ok(verdict) => (verdict, None),
+            Err(fault) => (Verdict::default(), Some(fault)),
+        };
+        let only = items.and_then(|items| metric.only(items));
+        let tally = only.as_ref().unwrap_or(metric).tally(&verdict.items);
+        let tally = tally.map_err(|error| RunError::Options(error.to_string()))?;
+        let dir = self.directory.phase(number, name);
+        let digest = write_file(&dir.join("verdict.json"), &verdict.to_json()?)?;
+        if let Some(fault) = &fault {
+            write_file(&dir.join("fault.txt"), fault.as_bytes())?;
+        }
+        let trajectories = self.keep_trajectories(work.join("trajectories"), dir).await?;
+        Ok(Ok(Scoring { phase: number, ended, verdict: digest, tally, fault, trajectories }))
+    }
+
+    /// Opens what a scorer speaks through: the descriptor for its verdict unless it leaves a file, and the socket to
+    /// the candidate where the task has one.
+    fn open_channels(&self, phase: &Phase) -> Result<(Channels, Vec<(OwnedFd, i32)>), RunError> {
+        let (mut channels, mut pass) = (Channels { verdict: None, relay: None, candidate: None }, Vec::new());
+        if !phase.in_process() {
+            let (read, write) = pipe()?;
+            pass.push((write, VERDICT));
+            channels.verdict = Some(tokio::task::spawn_local(read_capped(read, VERDICT_CAP)));
+        }
+        // The frozen validation of a checkpoint gives no verdict either, and executes nothing.
+        if phase.verdict.is_some() && self.task.phases.contains_key(&PhaseName::Candidate) {
+            let (scorer, candidate, relay) =
+                Relay::start(RelayLimits::default()).map_err(call("joining scorer and candidate"))?;
+            pass.push((scorer, CANDIDATE));
+            channels.candidate = Some(candidate);
+            channels.relay = Some(tokio::task::spawn_local(relay.run()));
+        }
+        Ok((channels, pass))
+    }
+
+    /// Lets the scorer that runs come to its end, beside the candidate's own sandbox if there is one.
+    async fn judge(
+        &self,
+        scorer: Box<RunningPhase>,
+        channels: Channels,
+        sources: Sources,
+    ) -> Result<Result<(Ended, Option<Result<Vec<u8>, String>>), String>, RunError> {
+        let mut beside = None;
+        if let (Some(phase), Some(end)) = (self.task.phases.get(&PhaseName::Candidate), channels.candidate) {
+            match self.serve(phase, sources, end).await? {
+                Start::Running(running) => beside = Some(running),
                 Start::Failed(ended) => {
                     scorer.kill()?;
                     self.end(scorer, Some(Reason::SetupFailed)).await?;
                     return Ok(Err(ended.error.unwrap_or_default()));
                 }
-            },
-            _ => None,
-        };
+            }
+        }
         let number = scorer.number();
         let ended = self.end(scorer, None).await?;
         if let Some(beside) = beside {
             beside.kill()?;
             self.end(beside, None).await?;
         }
-        if let Some(relay) = relay {
-            relay.abort();
-        }
         if ended.reason == Reason::SetupFailed {
             return Ok(Err(ended.error.unwrap_or_default()));
         }
-        let verdict = match reader {
-            Some(reader) => {
-                let bytes = reader.await.map_err(|error| call("reading a verdict")(std::io::Error::other(error)))?;
-                let bytes = bytes.map_err(|error| error.to_string());
-                bytes.and_then(|bytes| Verdict::decode(&bytes, metric).map_err(|error| words(&error)))
+        if let Some(relay) = channels.relay {
+            let end = in_time(relay, "the relay between scorer and candidate").await?;
+            for (flow, side) in [(end.from_scorer, "scorer"), (end.from_candidate, "candidate")] {
+                if flow.end.is_fault() {
+                    tracing::warn!(phase = number, side, end = ?flow.end, "the relay was cut");
+                }
             }
-            None => self.reward(&work.join("reward"), metric, ended.wall)?,
-        };
-        let fault = ended_badly(&ended, in_process);
-        let (mut verdict, fault) = match (verdict, fault) {
-            (Ok((verdict, _)), None) => (verdict, None),
-            (Ok(_), Some(fault)) | (Err(fault), _) => (Verdict::default(), Some(fault)),
-        };
-        let only = items.and_then(|items| metric.only(items));
-        if let Some(items) = items {
-            verdict.items.retain(|result| items.contains(&result.id));
         }
-        let tally = only.as_ref().unwrap_or(metric).tally(&verdict.items);
-        let tally = tally.map_err(|error| RunError::Options(error.to_string()))?;
-        let dir = self.directory.phase(number, name);
-        let bytes = verdict.to_json()?;
-        let digest = write_file(&dir.join("verdict.json"), &bytes)?;
-        if let Some(fault) = &fault {
-            write_file(&dir.join("fault.txt"), fault.as_bytes())?;
-        }
-        let trajectories = self.keep_trajectories(work.join("trajectories"), dir).await?;
-        Ok(Ok(Scoring { phase: number, ended, verdict: digest, tally, fault, trajectories }))
+        let verdict = match channels.verdict {
+            Some(reader) => {
+                let bytes = in_time(reader, "the verdict").await?;
+                Some(bytes.map_err(|error| error.to_string()))
+            }
+            None => None,
+        };
+        Ok(Ok((ended, verdict)))
     }
 
     /// Starts the candidate's own sandbox.
@@ -214,27 +253,6 @@ impl Supervisor {
             .with(RunSource::Copy, work.join("copy")))
     }
 
-    /// The verdict of tests that leave a reward file.
-    fn reward(
-        &self,
-        place: &Path,
-        metric: &Metric,
-        wall: Duration,
-    ) -> Result<Result<(Verdict, Tally), String>, RunError> {
-        let read = |name: &str| super::candidate::small_file(place, name, LONGEST_REWARD);
-        let reward = match (read("reward.json"), read("reward.txt")) {
-            (Ok(json), Ok(text)) => {
-                read_reward(json.as_deref(), text.as_deref()).map_err(|error| error.to_string())
-            }
-            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
-        };
-        Ok(reward.and_then(|reward| {
-            let verdict = Verdict::of_reward(reward, wall);
-            let tally = metric.tally(&verdict.items).map_err(|error| error.to_string())?;
-            Ok((verdict, tally))
-        }))
-    }
-
     /// The one final scoring of a candidate.
     pub(crate) async fn score(&self, candidate: Digest) -> Result<(), RunError> {
         let sealed = Arc::new(self.scored_tree(candidate).await?);
@@ -264,6 +282,21 @@ impl Supervisor {
     }
 }
 
+/// The verdict of tests that leave a reward file.
+fn reward(place: &Path, wall: Duration) -> Result<Verdict, String> {
+    let read = |name: &str| small_file(place, name, LONGEST_REWARD).map_err(|error| error.to_string());
+    let (json, text) = (read("reward.json")?, read("reward.txt")?);
+    let reward = read_reward(json.as_deref(), text.as_deref()).map_err(|error| words(&error))?;
+    Ok(Verdict::of_reward(reward, wall))
+}
+
+/// What a task of the background comes to, once the sandboxes at its other ends are gone.
+async fn in_time<T>(task: JoinHandle<T>, what: &'static str) -> Result<T, RunError> {
+    let late = |_| std::io::Error::other(format!("{what} has no end although its sandbox is gone"));
+    let joined = tokio::time::timeout(PATIENCE, task).await.map_err(late).map_err(call("waiting"))?;
+    joined.map_err(|error| call("working in the background")(std::io::Error::other(error)))
+}
+
 /// Why a scorer's word does not count, whatever it said: it did not end as one that is done.
 fn ended_badly(ended: &Ended, in_process: bool) -> Option<String> {
     match (ended.reason, ended.exit_code) {
@@ -286,5 +319,6 @@ fn words(error: &dyn std::error::Error) -> String {
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), RunError> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| call("making a pipe")(error.into()))
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|error| call("making a pipe")(error.into()))
 }

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use airlock_runtime::report::Reason;
 
 use crate::Digest;
-use crate::journal::{Decision, Event, Outcome, Record};
+use crate::journal::{Decision, Event, Outcome, Record, SealedFor};
 use crate::score::{Checkpoint, Counts, Score};
 use crate::task::Lifecycle;
 
@@ -42,6 +42,8 @@ pub struct State {
     pub research: Option<Research>,
     /// Validations by ticket.
     pub tickets: BTreeMap<u64, TicketRecord>,
+    /// How often a candidate was sealed for validation.
+    pub sealed_for_validation: u64,
     /// Where the chosen candidate lies.
     pub chosen: Option<String>,
     /// Why there is no candidate.
@@ -257,6 +259,9 @@ impl State {
             Event::Interrupted { cause } => self.interrupted = Some(cause.clone()),
             Event::Decided { decision } => self.decide(*decision, record),
             Event::Closed { outcome } => self.closed = Some(*outcome),
+            Event::CandidateSealed { sealed_for: SealedFor::Validation, .. } => {
+                self.sealed_for_validation += 1
+            }
             Event::RunCreated { .. }
             | Event::CandidateSealed { .. }
             | Event::GateResult { .. }
@@ -322,7 +327,9 @@ impl State {
     fn outcome(&self) -> Outcome {
         match &self.result {
             Some((_, Some(_))) => Outcome::Scored,
-            _ if self.refused.is_some() || self.gates.iter().any(|(_, passed)| !passed) => Outcome::GateFailed,
+            _ if self.refused.is_some() || self.gates.iter().any(|(_, passed)| !passed) => {
+                Outcome::GateFailed
+            }
             _ => Outcome::NothingValid,
         }
     }
@@ -404,7 +411,8 @@ impl State {
 
     /// What a crash has cut off that may not be done again without a word from an operator.
     pub fn cut_off(&self, lifecycle: Lifecycle) -> Option<String> {
-        let replay = self.last(names::REPLAY).filter(|_| lifecycle == Lifecycle::Replay && self.selected.is_none());
+        let replay =
+            self.last(names::REPLAY).filter(|_| lifecycle == Lifecycle::Replay && self.selected.is_none());
         if replay.is_some_and(PhaseState::is_lost) {
             return Some("the supervisor died during the replay; a second one would be a second try".into());
         }
@@ -413,7 +421,10 @@ impl State {
         let phase = self.phase(claim.phase).filter(|phase| !phase.void)?;
         let nothing_ran = phase.ended.is_some_and(|end| end.reason == Reason::SetupFailed);
         (!nothing_ran).then(|| {
-            format!("the supervisor died during the final scoring of {}, which is claimed once", claim.candidate)
+            format!(
+                "the supervisor died during the final scoring of {}, which is claimed once",
+                claim.candidate
+            )
         })
     }
 
@@ -490,3 +501,6 @@ pub(crate) mod names {
     pub(crate) const SCORE: &str = "score";
     pub(crate) const CANDIDATE: &str = "candidate";
 }
+
+#[cfg(test)]
+mod tests;

@@ -210,7 +210,11 @@ fn status(
         research: clock(manifest, records, now),
         validations: state.tickets.iter().map(|(ticket, record)| Validation::of(*ticket, record)).collect(),
         submitted: state.submitted,
-        gates: state.gates.iter().map(|(gate, passed)| Gate { gate: gate.clone(), passed: *passed }).collect(),
+        gates: state
+            .gates
+            .iter()
+            .map(|(gate, passed)| Gate { gate: gate.clone(), passed: *passed })
+            .collect(),
         checkpoints: checkpoints.collect(),
         result: result.transpose()?,
         interrupted: state.interrupted.clone(),

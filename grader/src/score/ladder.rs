@@ -149,6 +149,21 @@ impl Ladder {
         Fields { phi, uninformative, baseline, optimum, below }.try_into()
     }
 
+    /// What an uninformed model scores: σ = 0.
+    pub fn uninformative(&self) -> Uninformative {
+        self.0.uninformative
+    }
+
+    /// What the unmodified initial system scores: σ = 0.1.
+    pub fn baseline(&self) -> Decimal {
+        self.0.baseline
+    }
+
+    /// The best that can be reached: σ = 1.
+    pub fn optimum(&self) -> Decimal {
+        self.0.optimum
+    }
+
     /// The place of a score, or of no model.
     ///
     /// Doubles throughout; every operation but the logarithm is exactly what IEEE 754 says.

@@ -1,9 +1,11 @@
 //! A place for files, the sandboxes of the tests, and what /proc tells of processes.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,9 +15,10 @@ use std::time::{Duration, Instant};
 use airlock_grader::protocol::SOCKET;
 use airlock_grader::protocol::bind::Access;
 use airlock_grader::protocol::process::{Grader, ProcessError, Settings};
-use airlock_policy::{HostTree, MountArg, MountMode, Overrides, Policy, ResolveInput, resolve};
+use airlock_policy::{BestEffort, HostTree, Mount, MountMode, Overrides, Policy, ResolveInput, resolve};
 use airlock_runtime::host::is_root;
-use airlock_runtime::launcher::{Launcher, Request};
+use airlock_runtime::launcher::{Launcher, LauncherError, Request, Running};
+use airlock_runtime::report::EndReport;
 use airlock_runtime::state::Sandboxes;
 use rustix::process::{Pid, Signal};
 
@@ -33,6 +36,12 @@ pub(crate) struct Fixture {
     /// Holds copies of the programs, which any user can reach.
     directory: PathBuf,
     parent: PathBuf,
+}
+
+/// How a sandbox ended.
+pub(crate) async fn ended(running: Running) -> Result<EndReport, LauncherError> {
+    let waiting = tokio::task::spawn_blocking(move || running.wait());
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap()
 }
 
 impl Fixture {
@@ -102,19 +111,31 @@ impl Fixture {
         self.root.then(|| self.parent.clone())
     }
 
-    fn best_effort(&self) -> Vec<String> {
-        if self.root { Vec::new() } else { vec!["limits".into(), "devices".into()] }
+    fn best_effort(&self) -> BTreeSet<BestEffort> {
+        if self.root { BTreeSet::new() } else { [BestEffort::Limits, BestEffort::Devices].into() }
     }
 
+    /// Binds the socket.
     pub(crate) fn grader(&self, program: &Path) -> Result<Grader, ProcessError> {
         let directory = File::open(self.own()).unwrap();
         let _ = fs::remove_file(self.socket());
-        let settings = Settings {
-            program: program.to_owned(),
-            best_effort: self.best_effort(),
-            cgroup_parent: self.cgroup_parent(),
-        };
-        Grader::new(settings, directory, Path::new("grader.sock"), Access::of_caller())
+        let access = if self.root { Access::AnyoneInside } else { Access::Own };
+        let settings = Settings { program: program.to_owned(), best_effort: self.best_effort() };
+        Grader::new(settings, directory, Path::new("grader.sock"), access)
+    }
+
+    /// Starts a process: its sandbox, and the supervisor's end of the link.
+    pub(crate) fn start(
+        &self,
+        launcher: &Launcher,
+        grader: &Grader,
+        log: OwnedFd,
+    ) -> Result<(Running, UnixStream), LauncherError> {
+        let null = || File::options().read(true).write(true).open("/dev/null").unwrap().into();
+        let (pass, link) = grader.hand_over().unwrap();
+        let stdio = Some([null(), null(), log]);
+        let request = Request { stdio, pass, cgroup_parent: self.cgroup_parent(), report: None };
+        Ok((launcher.launch(grader.spec(), request)?, link))
     }
 
     /// Runs a command in a research sandbox, with the socket or without: its status, and what it printed.
@@ -130,18 +151,14 @@ impl Fixture {
     }
 
     fn run(&self, launcher: &Launcher, args: Vec<String>, socket: bool) -> (i32, String) {
-        let mount = |source: PathBuf, target: &str, exec, socket| MountArg {
-            source: source.into_os_string().into_string().unwrap(),
-            target: target.into(),
-            mode: MountMode::Ro,
-            exec,
-            socket,
+        let mut policy = Policy::load("research", &Overrides::default(), Path::new("/")).unwrap();
+        policy.best_effort = self.best_effort();
+        let mount = |source, target: &str, exec, socket| {
+            let (target, mode, optional) = (target.into(), MountMode::Ro, false);
+            Mount { source, target, mode, exec, optional, socket }
         };
-        let mut mounts = vec![mount(self.directory.join("harness"), "/harness", true, false)];
-        mounts.extend(socket.then(|| mount(self.socket(), SOCKET, false, true)));
-        let (best_effort, memory) = (self.best_effort(), Some("256MiB".into()));
-        let overrides = Overrides { mounts, best_effort, memory, ..Overrides::default() };
-        let policy = Policy::load("research", &overrides, Path::new("/")).unwrap();
+        policy.mount.push(mount(self.directory.join("harness"), "/opt/harness", true, false));
+        policy.mount.extend(socket.then(|| mount(self.socket(), SOCKET, false, true)));
         let host = HostTree::read().with_sources(&policy);
         let spec = resolve(&policy, &ResolveInput { args, host, ..ResolveInput::default() }).unwrap();
         let (mut output, writer) = std::io::pipe().unwrap();

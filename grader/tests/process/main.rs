@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use airlock_grader::protocol::SOCKET;
 use airlock_grader::protocol::link::{Acts, LinkLimits};
-use airlock_grader::protocol::process::{Grader, GraderProcess, ProcessError};
-use airlock_runtime::launcher::{Launcher, LauncherError};
+use airlock_grader::protocol::process::Grader;
+use airlock_runtime::launcher::{Launcher, LauncherError, Running};
 use airlock_runtime::report::Reason;
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use fixture::{Fixture, GRADER, children_of, status_of, until};
+use fixture::{Fixture, GRADER, children_of, ended, status_of, until};
 use supervisor::{digest, supervise};
 
 type Test = (&'static str, fn(&Fixture));
@@ -81,12 +81,12 @@ fn run(filter: &str) -> bool {
 /// The launcher first, then an event loop in which a supervisor answers, and in it the test.
 fn with_grader<T: Future<Output = ()>>(
     fixture: &Fixture,
-    test: impl FnOnce(Arc<Launcher>, Grader, GraderProcess, UnixStream) -> T,
+    test: impl FnOnce(Arc<Launcher>, Grader, Running, UnixStream) -> T,
 ) {
     let launcher = Arc::new(Launcher::start().unwrap());
     runtime().block_on(async {
         let grader = fixture.grader(Path::new(GRADER)).unwrap();
-        let (process, link) = grader.start(&launcher, fixture.log().into()).unwrap();
+        let (process, link) = fixture.start(&launcher, &grader, fixture.log().into()).unwrap();
         test(launcher, grader, process, link).await;
     });
 }
@@ -103,15 +103,19 @@ fn a_sandbox_asks_through_the_grader_process(fixture: &Fixture) {
     with_grader(fixture, async |launcher, _grader, _process, link| {
         answer(link);
         for (words, status, output) in [
-            (&["/harness/airlock-harness", "hello"][..], 0, "run          run-1\n"),
-            (&["/harness/airlock-harness", "status"], 0, "remaining    03:47:57\n"),
-            (&["/harness/timer.sh"], 0, "03:47:57 left, 00:12:03 used\n"),
-            (&["/harness/validate.sh", "out/my model"], 0, &format!("v-1 {}", digest().as_str())),
-            (&["/harness/validate.sh", "missing"], 1, "the candidate is refused (-32012): nothing there\n"),
-            (&["/harness/airlock-harness", "result", "v-1", "--wait"], 0, "graded       750\n"),
-            (&["/harness/fast_eval.sh", "ckpt"], 1, "this task has no proxy metric\n"),
-            (&["/harness/submit.sh", "out/my model"], 0, "accepted\n"),
-            (&["/harness/no_candidate.sh", "none"], 1, "the run has its final choice"),
+            (&["/opt/harness/airlock-harness", "hello"][..], 0, "run          run-1\n"),
+            (&["/opt/harness/airlock-harness", "status"], 0, "remaining    03:47:57\n"),
+            (&["/opt/harness/timer.sh"], 0, "03:47:57 left, 00:12:03 used\n"),
+            (&["/opt/harness/validate.sh", "out/my model"], 0, &format!("v-1 {}", digest())),
+            (
+                &["/opt/harness/validate.sh", "missing"],
+                1,
+                "the candidate is refused (-32012): nothing there\n",
+            ),
+            (&["/opt/harness/airlock-harness", "result", "v-1", "--wait"], 0, "graded       750\n"),
+            (&["/opt/harness/fast_eval.sh", "ckpt"], 1, "this task has no proxy metric\n"),
+            (&["/opt/harness/submit.sh", "out/my model"], 0, "accepted\n"),
+            (&["/opt/harness/no_candidate.sh", "none"], 1, "the run has its final choice"),
         ] {
             let found = fixture.research(&launcher, words, true).await;
             assert!(found.0 == status && found.1.contains(output), "{words:?}: {found:?}");
@@ -126,7 +130,7 @@ fn without_the_mount_nothing_leads_to_it(fixture: &Fixture) {
     with_grader(fixture, async |launcher, _grader, _process, link| {
         answer(link);
         let socket = fixture.socket();
-        let status = ["/harness/airlock-harness", "status"];
+        let status = ["/opt/harness/airlock-harness", "status"];
         assert_eq!(fixture.research(&launcher, &status, true).await.0, 0);
         for path in [Path::new(SOCKET), &socket] {
             let words = [&status[..], &["--socket", path.to_str().unwrap()]].concat();
@@ -139,7 +143,7 @@ fn without_the_mount_nothing_leads_to_it(fixture: &Fixture) {
 fn it_holds_its_sockets_and_nothing_else(fixture: &Fixture) {
     with_grader(fixture, async |launcher, _grader, process, link| {
         answer(link);
-        fixture.research(&launcher, &["/harness/airlock-harness", "status"], true).await;
+        fixture.research(&launcher, &["/opt/harness/airlock-harness", "status"], true).await;
         let pid = children_of(process.pid())[0];
         // The sandbox's filter, and its own.
         for (name, value) in [
@@ -171,11 +175,10 @@ fn its_sandbox_has_nothing_to_open_or_to_connect_to(fixture: &Fixture) {
     let launcher = Launcher::start().unwrap();
     runtime().block_on(async {
         let grader = fixture.grader(&fixture.probe()).unwrap();
-        let (process, mut link) = grader.start(&launcher, fixture.log().into()).unwrap();
+        let (process, mut link) = fixture.start(&launcher, &grader, fixture.log().into()).unwrap();
         let mut found = String::new();
         link.read_to_string(&mut found).unwrap();
-        timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
-        let report = process.report().unwrap();
+        let report = ended(process).await.unwrap();
         let log = fs::read_to_string(fixture.log_file()).unwrap();
         assert_eq!((report.reason, report.exit_code), (Reason::Exited, Some(0)), "{log}");
         let refused = |call: &str, error: &str| {
@@ -211,32 +214,29 @@ fn the_next_process_serves_what_waits_at_the_socket(fixture: &Fixture) {
         fixture::kill(pid, Signal::KILL);
         let next = timeout(fixture::PATIENCE, acts.next()).await.unwrap();
         assert!(matches!(next, Ok(None) | Err(_)), "the link ends");
-        timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
-        let report = process.report().unwrap();
+        let report = ended(process).await.unwrap();
         assert_eq!((report.reason, report.signal), (Reason::Signalled, Some(9)));
 
         // Nobody serves now; who connects waits.
         let asking = tokio::spawn({
             let (fixture, launcher) = (fixture.clone(), Arc::clone(&launcher));
-            async move { fixture.research(&launcher, &["/harness/airlock-harness", "hello"], true).await }
+            async move { fixture.research(&launcher, &["/opt/harness/airlock-harness", "hello"], true).await }
         });
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(!asking.is_finished());
-        let (next, link) = grader.start(&launcher, fixture.log().into()).unwrap();
+        let (next, link) = fixture.start(&launcher, &grader, fixture.log().into()).unwrap();
         answer(link);
         let found = asking.await.unwrap();
         assert!(found.0 == 0 && found.1.contains("run-1"), "{found:?}");
         next.kill().unwrap();
-        timeout(fixture::PATIENCE, next.ended()).await.unwrap().unwrap();
-        assert_eq!(next.report().unwrap().signal, Some(9));
+        assert_eq!(ended(next).await.unwrap().signal, Some(9));
     });
 }
 
 fn it_ends_when_the_supervisor_lets_go(fixture: &Fixture) {
     with_grader(fixture, async |_launcher, _grader, process, link| {
         drop(link);
-        timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
-        let report = process.report().unwrap();
+        let report = ended(process).await.unwrap();
         assert_eq!((report.reason, report.exit_code), (Reason::Exited, Some(0)));
         assert!(fs::read_to_string(fixture.log_file()).unwrap().ends_with("the supervisor has let go\n"));
     });
@@ -249,9 +249,9 @@ fn a_sandbox_cannot_bring_it_down(fixture: &Fixture) {
         let pid = children_of(process.pid())[0];
         let attacks = ["half-frames", "connections", "descriptors", "long-lines", "flood", "unread-replies"];
         for attack in attacks {
-            let found = fixture.research(&launcher, &["/harness/probe", "attack", attack], true).await;
+            let found = fixture.research(&launcher, &["/opt/harness/probe", "attack", attack], true).await;
             assert_eq!(found.0, 0, "{attack}: {found:?}");
-            let found = fixture.research(&launcher, &["/harness/airlock-harness", "hello"], true).await;
+            let found = fixture.research(&launcher, &["/opt/harness/airlock-harness", "hello"], true).await;
             assert!(found.0 == 0 && found.1.contains("run-1"), "after {attack}: {found:?}");
         }
         assert_eq!(children_of(process.pid()), [pid]);
@@ -276,27 +276,19 @@ fn what_cannot_start_says_why(fixture: &Fixture) {
 
     let launcher = Launcher::start().unwrap();
     runtime().block_on(async {
-        let missing = fixture.grader(Path::new("/nowhere/airlock-grader")).unwrap_err();
-        assert!(matches!(missing, ProcessError::Policy(_)), "{missing}");
+        let missing = fixture.grader(Path::new("/nowhere/airlock-grader")).err().unwrap();
         assert!(missing.to_string().contains("the host has no /nowhere/airlock-grader"), "{missing}");
         let not_a_program = fixture.log();
         let grader = fixture.grader(&fixture.log_file()).unwrap();
-        let (process, _link) = grader.start(&launcher, not_a_program.into()).unwrap();
-        timeout(fixture::PATIENCE, process.ended()).await.unwrap().unwrap();
-        let error = process.report().unwrap_err();
-        assert!(
-            matches!(&error, ProcessError::Sandbox(LauncherError::Sandbox { status: 126, .. })),
-            "{error}"
-        );
+        let (process, _link) = fixture.start(&launcher, &grader, not_a_program.into()).unwrap();
+        let error = ended(process).await.unwrap_err();
+        assert!(matches!(&error, LauncherError::Sandbox { status: 126, .. }), "{error}");
         // A log that a sandbox must not have.
         let (stream, _other) = UnixStream::pair().unwrap();
         let stream = stream.as_fd().try_clone_to_owned().unwrap();
         drop(grader);
         let grader = fixture.grader(Path::new(GRADER)).unwrap();
-        let error = grader.start(&launcher, stream).unwrap_err();
-        assert!(
-            error.to_string().starts_with("grader process: ") && error.to_string().contains("stderr"),
-            "{error}"
-        );
+        let error = fixture.start(&launcher, &grader, stream).unwrap_err();
+        assert!(error.to_string().contains("stderr is a socket"), "{error}");
     });
 }

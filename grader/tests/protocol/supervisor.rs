@@ -3,8 +3,8 @@
 use airlock_grader::Digest;
 use airlock_grader::protocol::link::{Act, Acts, Answer, Done};
 use airlock_grader::protocol::messages::{
-    Attempt, Counts, Failure, Feedback, Finite, Item, Method, OpenTicket, Outcome, Phase,
-    Queued, RunFacts, Status, TicketState, page,
+    Attempt, Counts, Failure, Feedback, Finite, Item, Method, OpenTicket, Outcome, Phase, Queued, RunFacts,
+    Status, TicketState, page,
 };
 use airlock_grader::protocol::names::Ticket;
 use airlock_grader::protocol::refusal::{ErrorCode, Fault, FaultKind, ShownPath};

@@ -93,8 +93,22 @@ fn pids(dir: BorrowedFd<'_>, path: &Path) -> Result<Vec<u32>, CgroupError> {
     Ok(read_file(dir, path, "cgroup.procs")?.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
+/// Removes the leaves in `dir` of callers that are gone. One that holds processes stays.
+pub(super) fn remove_leaves(dir: &Path) {
+    let leaf = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let pid = name.to_str()?.strip_prefix(SUPERVISOR_LEAF)?.parse::<u32>().ok()?;
+        (!Path::new("/proc").join(pid.to_string()).exists()).then(|| entry.path())
+    };
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for leaf in entries.filter_map(leaf) {
+        // EBUSY: its number is of another PID namespace, and it is in use.
+        let _ = std::fs::remove_dir(leaf);
+    }
+}
+
 /// Moves this process into `supervisor-<pid>` below its own cgroup. The leaf lives as long as this process
-/// does; the scope's end, or the next Airlock in it, removes it.
+/// does; the scope's end, or a later sweep, removes it.
 fn move_self_to_leaf(dir: BorrowedFd<'_>, path: &Path) -> Result<(), CgroupError> {
     let name = format!("{SUPERVISOR_LEAF}{}", getpid().as_raw_nonzero());
     let leaf_path = path.join(&name);

@@ -97,3 +97,23 @@ pub(super) fn kept_directory(spec: &Spec) -> Result<Option<File>, LaunchError> {
         .map_err(|_| error(std::io::Error::other("another sandbox keeps its writes there")))?;
     Ok(Some(directory))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_have_numbers_of_their_own_beyond_the_streams() {
+        let wanted = |numbers: &[i32]| {
+            let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+            let given: Vec<_> = numbers.iter().map(|number| (null(), *number)).collect();
+            pass(&given).map_err(|error| error.to_string())
+        };
+        for (numbers, wrong) in
+            [(&[2][..], 2), (&[-1], -1), (&[3, 1024], 1024), (&[i32::MAX], i32::MAX), (&[5, 6, 5], 5)]
+        {
+            assert!(wanted(numbers).unwrap_err().contains(&format!(" {wrong} ")), "{numbers:?}");
+        }
+        assert_eq!(wanted(&[3, 1023, 5]), Ok(()));
+    }
+}

@@ -1,6 +1,7 @@
 //! The child side: the sandbox's init performs its steps, proves what only it can prove, and waits.
 
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Signal, Uid};
 
+use super::error::STEP_NAME;
 use super::message::{Channel, FromInit, Probe, StepFailure, ToInit};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Limit, MountId, Namespace, Owner, Plan};
@@ -62,6 +64,7 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     };
     rustix::process::umask(Mode::empty());
     for (index, step) in plan.child.iter().enumerate() {
+        name(&format!("{STEP_NAME}{index}"));
         if let Err(error) = child.perform(&step.action) {
             let errno = error.raw_os_error();
             let failure = StepFailure { index, errno, message: error.to_string() };
@@ -73,12 +76,21 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     let probes = std::mem::take(&mut child.probes);
     let terminal = child.terminal.take();
     drop(child);
+    name("airlock-init");
     let ready = channel.send(&FromInit::Ready(probes), &[]).and_then(|()| channel.receive::<ToInit>());
     match ready {
-        Ok(Some((ToInit::Release, _))) => {
-            init::run(&plan.payload, channel, pass, terminal, range, &own_filter)
+        Ok(Some((ToInit::Release { confirm }, _))) => {
+            init::run(&plan.payload, channel, pass, terminal, range, &own_filter, confirm)
         }
         _ => sys::exit_now(1),
+    }
+}
+
+/// Names this process, for people and for the monitor's error if it hangs.
+fn name(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        // A name is worth no error.
+        let _ = rustix::thread::set_name(&name);
     }
 }
 
@@ -285,21 +297,13 @@ fn set_ids(uid: u32, gid: u32, groups: Option<&[u32]>) -> io::Result<()> {
 }
 
 fn limit(limit: &Limit) -> io::Result<()> {
-    let number = |value| (value != libc::RLIM_INFINITY).then_some(value);
     let wanted = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
     // By number: rustix's enum has no conversion from it.
     // SAFETY: `wanted` is a valid rlimit that outlives the call.
     if unsafe { libc::setrlimit(limit.resource, &raw const wanted) } == -1 {
         let error = io::Error::last_os_error();
-        return Err(io::Error::new(
-            error.kind(),
-            format!(
-                "limit {} to {:?}/{:?}: {error}; a hard limit cannot be raised without CAP_SYS_RESOURCE",
-                limit.resource,
-                number(limit.soft),
-                number(limit.hard),
-            ),
-        ));
+        let text = format!("{limit}: {error}; a hard limit cannot be raised without CAP_SYS_RESOURCE");
+        return Err(io::Error::new(error.kind(), text));
     }
     Ok(())
 }

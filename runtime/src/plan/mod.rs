@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::options::UnknownOption;
+pub(crate) use self::options::limit_name;
 pub use self::step::{
     Access, Action, Entry, Idmap, LandlockRule, Limit, MountFlags, MountId, Namespace, Owner, Step,
 };
@@ -499,12 +500,16 @@ fn payload(process: &oci_spec::runtime::Process) -> Result<Payload, PlanError> {
     Ok(Payload { args, env })
 }
 
-/// The resource limits. The caller's own limit of open files stays in force where the policy's is higher:
-/// the tighter of the two confines, and raising it would need CAP_SYS_RESOURCE.
+/// The resource limits. The caller's own limits of open files and waiting signals stay in force where the policy's
+/// are higher: the tighter of the two confines, and raising it would need CAP_SYS_RESOURCE.
 fn rlimits(process: &oci_spec::runtime::Process, facts: &HostFacts) -> Vec<Limit> {
     let limit = |limit: &oci_spec::runtime::PosixRlimit| {
         let resource = options::rlimit_number(limit.typ());
-        let most = if resource == libc::RLIMIT_NOFILE { facts.open_files } else { u64::MAX };
+        let most = match resource {
+            libc::RLIMIT_NOFILE => facts.open_files,
+            libc::RLIMIT_SIGPENDING => facts.pending_signals,
+            _ => u64::MAX,
+        };
         Limit { resource, soft: limit.soft().min(most), hard: limit.hard().min(most) }
     };
     process.rlimits().iter().flatten().map(limit).collect()

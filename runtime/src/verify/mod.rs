@@ -11,7 +11,7 @@ use crate::cgroups::Cgroup;
 use crate::ids::{IdMapping, IdMaps};
 use crate::launch::Probe;
 use crate::network;
-use crate::plan::{Action, Expectations, Namespace, Plan};
+use crate::plan::{Action, Expectations, Namespace, Plan, limit_name};
 use crate::report::{Evidence, EvidenceKind};
 use crate::sys;
 
@@ -290,29 +290,6 @@ fn parse_map(text: &str) -> Vec<IdMapping> {
             Some(IdMapping { inside: numbers.next()??, outside: numbers.next()??, count: numbers.next()?? })
         })
         .collect()
-}
-
-/// Names of proc_pid_limits(5).
-fn limit_name(resource: u32) -> Option<&'static str> {
-    Some(match resource {
-        libc::RLIMIT_CPU => "Max cpu time",
-        libc::RLIMIT_FSIZE => "Max file size",
-        libc::RLIMIT_DATA => "Max data size",
-        libc::RLIMIT_STACK => "Max stack size",
-        libc::RLIMIT_CORE => "Max core file size",
-        libc::RLIMIT_RSS => "Max resident set",
-        libc::RLIMIT_NPROC => "Max processes",
-        libc::RLIMIT_NOFILE => "Max open files",
-        libc::RLIMIT_MEMLOCK => "Max locked memory",
-        libc::RLIMIT_AS => "Max address space",
-        libc::RLIMIT_LOCKS => "Max file locks",
-        libc::RLIMIT_SIGPENDING => "Max pending signals",
-        libc::RLIMIT_MSGQUEUE => "Max msgqueue size",
-        libc::RLIMIT_NICE => "Max nice priority",
-        libc::RLIMIT_RTPRIO => "Max realtime priority",
-        libc::RLIMIT_RTTIME => "Max realtime timeout",
-        _ => return None,
-    })
 }
 
 /// What `abi` cannot restrict (Linux's Documentation/userspace-api/landlock.rst).

@@ -29,7 +29,17 @@ impl Original {
         copy(&example.join("solution"), &agent);
         fs::write(agent.join("solve.sh"), solve).unwrap();
         let made = site.path("made");
-        let words = ["run", "task", "--run", "made", "--agent-files", "agent", "--agent", "sh", "/opt/agent/solve.sh"];
+        let words = [
+            "run",
+            "task",
+            "--run",
+            "made",
+            "--agent-files",
+            "agent",
+            "--agent",
+            "sh",
+            "/opt/agent/solve.sh",
+        ];
         let ended = site.lead(words).end();
         assert_eq!(ended.code, 0, "{ended}");
         // Nothing but the run and the key is needed from here on.

@@ -72,7 +72,8 @@ fn one_more(copy: &Copy, forger: &Forger<'_>) {
     let path = "phases/7-score/verdict.json";
     copy.edit(path, |bytes| {
         let text = String::from_utf8(bytes.clone()).unwrap();
-        *bytes = text.replacen(r#""score":"0","status":"wrong""#, r#""score":"1","status":"ok""#, 1).into_bytes();
+        *bytes =
+            text.replacen(r#""score":"0","status":"wrong""#, r#""score":"1","status":"ok""#, 1).into_bytes();
     });
     let digest = Digest::of(&fs::read(copy.path(path)).unwrap());
     forger.events(|event| {
@@ -106,13 +107,19 @@ fn scores(case: &Case<'_>) {
             *sigma = "0.999999".parse().unwrap();
         }
     };
-    case.refused(|_, forger| forger.events(worse), &["line 45: the result of these verdicts is ", "0.499438"]);
+    case.refused(
+        |_, forger| forger.events(worse),
+        &["line 45: the result of these verdicts is ", "0.499438"],
+    );
     let other = |event: &mut Event| {
         if let Event::ValidationResult { score: Some(score), .. } = event {
             score.sum = 297u64.into();
         }
     };
-    case.refused(|_, forger| forger.events(other), &["it says 297/297", "phases/2-validate/verdict.json amounts to 247"]);
+    case.refused(
+        |_, forger| forger.events(other),
+        &["it says 297/297", "phases/2-validate/verdict.json amounts to 247"],
+    );
     case.refused(
         |copy, _| fs::write(copy.path("phases/7-score/fault.txt"), "the scorer ended with status 1").unwrap(),
         &["its scorer failed, so its verdict does not count"],
@@ -123,9 +130,13 @@ fn claims_and_checkpoints(case: &Case<'_>) {
     case.refused(
         |_, forger| {
             forger.journal(|records| {
-                let claim = records.iter().position(|record| matches!(record.event, Event::FinalClaimed { .. })).unwrap();
+                let claim = records
+                    .iter()
+                    .position(|record| matches!(record.event, Event::FinalClaimed { .. }))
+                    .unwrap();
                 let again = records[claim].clone();
-                let verdict = records.iter().position(|record| matches!(record.event, Event::Verdict { .. })).unwrap();
+                let verdict =
+                    records.iter().position(|record| matches!(record.event, Event::Verdict { .. })).unwrap();
                 records.insert(verdict, again);
             });
         },
@@ -171,8 +182,14 @@ fn events(case: &Case<'_>) {
         };
         case.refused(drop_it, &["journal.jsonl: line ", "cannot come here"]);
     }
-    case.refused(|_, forger| forger.journal(|records| drop(records.pop())), &["the run is not closed after it"]);
-    case.refused(|_, forger| forger.journal(|records| drop(records.remove(0))), &["line 1: `run_created` is the first"]);
+    case.refused(
+        |_, forger| forger.journal(|records| drop(records.pop())),
+        &["the run is not closed after it"],
+    );
+    case.refused(
+        |_, forger| forger.journal(|records| drop(records.remove(0))),
+        &["line 1: `run_created` is the first"],
+    );
     let other = |event: &mut Event| {
         if let Event::Closed { outcome } = event {
             *outcome = Outcome::NothingValid;
@@ -186,7 +203,10 @@ fn documents(case: &Case<'_>) {
     case.refused(
         |copy, _| {
             copy.edit("phases/3-replay/spec.json", |bytes| {
-                *bytes = String::from_utf8(bytes.clone()).unwrap().replacen("\"policy\":\"", "\"policy\":\"x", 1).into();
+                *bytes = String::from_utf8(bytes.clone())
+                    .unwrap()
+                    .replacen("\"policy\":\"", "\"policy\":\"x", 1)
+                    .into();
             });
         },
         &["phases/3-replay/spec.json has the digest", "line 15 of the journal names"],
@@ -198,7 +218,8 @@ fn documents(case: &Case<'_>) {
     // A candidate that is whole in itself, under another one's name.
     case.refused(
         |copy, _| {
-            let weights: Vec<_> = copy.files().into_iter().filter(|path| path.ends_with("tree/weights.json")).collect();
+            let weights: Vec<_> =
+                copy.files().into_iter().filter(|path| path.ends_with("tree/weights.json")).collect();
             for end in ["manifest", "tree/weights.json"] {
                 let [from, to] = [1, 0].map(|index: usize| weights[index].replace("tree/weights.json", end));
                 fs::copy(copy.path(&from), copy.path(&to)).unwrap();
@@ -219,7 +240,10 @@ fn documents(case: &Case<'_>) {
             let path = submission(copy);
             copy.edit(&path, |bytes| {
                 let text = String::from_utf8(bytes.clone()).unwrap();
-                *bytes = text.replace(r#""refusals":[]"#, r#""refusals":[1]"#).replace(r#""words":[]"#, r#""words":["x"]"#).into();
+                *bytes = text
+                    .replace(r#""refusals":[]"#, r#""refusals":[1]"#)
+                    .replace(r#""words":[]"#, r#""words":["x"]"#)
+                    .into();
             });
             let digest = Digest::of(&fs::read(copy.path(&path)).unwrap());
             forger.events(|event| {
@@ -232,15 +256,26 @@ fn documents(case: &Case<'_>) {
         },
         &[".submission.json: it is the report of another gate, or says otherwise"],
     );
-    case.refused(|copy, _| copy.edit("run.json", |bytes| bytes.push(b'\n')), &["run.json, byte ", "not in canonical form"]);
+    case.refused(
+        |copy, _| copy.edit("run.json", |bytes| bytes.push(b'\n')),
+        &["run.json, byte ", "not in canonical form"],
+    );
 }
 
 fn predicates(case: &Case<'_>) {
     let nothing = |_: &Copy, _: &Forger<'_>| {};
     let its = |place: &str| format!("receipt.json: its `{place}` is ");
-    case.refused_with(nothing, |said| said.result.in_process = true, &[&its("result.in_process"), "true", "false"]);
+    case.refused_with(
+        nothing,
+        |said| said.result.in_process = true,
+        &[&its("result.in_process"), "true", "false"],
+    );
     case.refused_with(nothing, |said| said.result.outcome = Outcome::NothingValid, &[&its("result.outcome")]);
-    case.refused_with(nothing, |said| said.weaker.push("nothing".into()), &[&its("weaker["), "\"nothing\"", "null"]);
+    case.refused_with(
+        nothing,
+        |said| said.weaker.push("nothing".into()),
+        &[&its("weaker["), "\"nothing\"", "null"],
+    );
     case.refused_with(nothing, |said| said.task = Digest::of(b""), &[&its("task")]);
     case.refused_with(nothing, |said| said.phases[3].policy = Digest::of(b""), &[&its("phases[3].policy")]);
     case.refused_with(nothing, |said| said.run_id = "other".into(), &[&its("run_id")]);

@@ -58,7 +58,9 @@ impl<'a> Forger<'a> {
             digest: Digest::of(lines.last().unwrap()),
         };
         change(&mut predicate);
-        let named = |name: &String| name != "receipt.json" && !(name.starts_with("store/") && name.contains("/tree/"));
+        let named = |name: &String| {
+            name != "receipt.json" && !(name.starts_with("store/") && name.contains("/tree/"))
+        };
         let subjects = self.copy.files().into_iter().filter(named).map(|name| {
             let digest = Digest::of(&fs::read(self.copy.path(&name)).unwrap());
             Subject::new(name, digest)

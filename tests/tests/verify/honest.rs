@@ -57,16 +57,21 @@ fn a_run_that_is_not_over_is_shown_and_not_verified() {
     let agent = site.folder("agent");
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks/digits-direct"), &site.path("task"));
     fs::write(agent.join("idle.sh"), "/opt/harness/validate.sh . --wait\nsleep 100\n").unwrap();
-    let words = ["run", "task", "--run", "run", "--agent-files", "agent", "--agent", "sh", "/opt/agent/idle.sh"];
+    let words =
+        ["run", "task", "--run", "run", "--agent-files", "agent", "--agent", "sh", "/opt/agent/idle.sh"];
     let mut supervisor = site.lead(words);
     supervisor.printed("validation v-1: ");
     let status = || -> Value {
-        serde_json::from_str(&site.airlock_with(["task", "status", "--json", "run"]).succeeded().stdout).unwrap()
+        serde_json::from_str(&site.airlock_with(["task", "status", "--json", "run"]).succeeded().stdout)
+            .unwrap()
     };
     let live = status();
     assert_eq!(live["stage"], "research");
     assert_eq!(live["supervisor"], supervisor.pid().as_raw());
-    assert_eq!((&live["validations"][0]["state"], &live["validations"][0]["ticket"]), (&"done".into(), &1.into()));
+    assert_eq!(
+        (&live["validations"][0]["state"], &live["validations"][0]["ticket"]),
+        (&"done".into(), &1.into())
+    );
     assert_eq!(live["validations"][0]["score"]["n"], 200);
     let left = live["research"]["left_ms"].as_u64().unwrap();
     assert!(left > 0 && left < live["research"]["budget_ms"].as_u64().unwrap(), "{live}");
@@ -82,7 +87,10 @@ fn a_run_that_is_not_over_is_shown_and_not_verified() {
     let verify = || site.airlock_with(["task", "verify", "run"]);
     let ended = verify();
     assert_eq!(ended.code, 1, "{ended}");
-    assert!(ended.stderr.contains("the run is not over: it has no receipt.json; its journal is whole"), "{ended}");
+    assert!(
+        ended.stderr.contains("the run is not over: it has no receipt.json; its journal is whole"),
+        "{ended}"
+    );
     // A crash may leave the beginning of a line; a byte within is another matter.
     let journal = site.path("run/journal.jsonl");
     let whole = fs::read(&journal).unwrap();

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 mod copies;
-mod forger;
 mod forged;
+mod forger;
 mod honest;
 mod spoiled;

@@ -46,7 +46,8 @@ fn lines_files_candidates_and_keys() {
 
 fn lines(copy: &Copy, change: impl FnOnce(&mut Vec<String>)) {
     copy.edit("journal.jsonl", |bytes| {
-        let mut lines: Vec<String> = std::str::from_utf8(bytes).unwrap().split_inclusive('\n').map(Into::into).collect();
+        let mut lines: Vec<String> =
+            std::str::from_utf8(bytes).unwrap().split_inclusive('\n').map(Into::into).collect();
         change(&mut lines);
         *bytes = lines.concat().into_bytes();
     });
@@ -81,7 +82,9 @@ fn lines_of_the_journal(original: &Original) {
 
 fn files_that_come_and_go(original: &Original) {
     let all = original.copy().files();
-    for place in ["note.txt", "phases/7-score/more.json", "changesets/x", "store/x", "phases/99-score/verdict.json"] {
+    for place in
+        ["note.txt", "phases/7-score/more.json", "changesets/x", "store/x", "phases/99-score/verdict.json"]
+    {
         let copy = original.copy();
         let path = copy.path(place);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -89,7 +92,8 @@ fn files_that_come_and_go(original: &Original) {
         copy.is_refused(&[place, "does not belong there"]);
     }
     let tree = |end: &str| {
-        let manifest = all.iter().find(|path| path.starts_with("store/") && path.ends_with("/manifest")).unwrap();
+        let manifest =
+            all.iter().find(|path| path.starts_with("store/") && path.ends_with("/manifest")).unwrap();
         manifest.replace("/manifest", end)
     };
     for place in [tree("/tree/more"), tree("/more"), tree("/more/more")] {
@@ -120,7 +124,13 @@ fn files_that_come_and_go(original: &Original) {
 }
 
 fn other_things_than_files(original: &Original) {
-    let names = ["receipt.json", "run.json", "journal.jsonl", "phases/7-score/verdict.json", "phases/7-score/stdout.log"];
+    let names = [
+        "receipt.json",
+        "run.json",
+        "journal.jsonl",
+        "phases/7-score/verdict.json",
+        "phases/7-score/stdout.log",
+    ];
     let copy = original.copy();
     let weights = copy.files().into_iter().find(|path| path.ends_with("tree/weights.json")).unwrap();
     for name in names.into_iter().chain([weights.as_str()]) {
@@ -145,7 +155,8 @@ fn other_things_than_files(original: &Original) {
 
 fn candidates_and_scores(original: &Original) {
     let copy = original.copy();
-    let weights: Vec<_> = copy.files().into_iter().filter(|path| path.ends_with("tree/weights.json")).collect();
+    let weights: Vec<_> =
+        copy.files().into_iter().filter(|path| path.ends_with("tree/weights.json")).collect();
     let other = fs::read(copy.path(&weights[1])).unwrap();
     fs::write(copy.path(&weights[0]), other).unwrap();
     copy.is_refused(&[&weights[0], "has the digest"]);

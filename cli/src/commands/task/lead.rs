@@ -134,7 +134,9 @@ pub(super) fn words(event: &Event) -> String {
             let reason = serde_json::to_value(reason).unwrap_or_default();
             format!("  phase {phase} has ended: {}{code}", reason.as_str().unwrap_or_default())
         }
-        Event::ValidationRequested { ticket, candidate, .. } => format!("  validation v-{ticket} of {candidate}"),
+        Event::ValidationRequested { ticket, candidate, .. } => {
+            format!("  validation v-{ticket} of {candidate}")
+        }
         Event::ValidationResult { ticket, score, counts, .. } => {
             let score = score.map_or_else(|| "void".to_owned(), |score| score.to_string());
             format!("  validation v-{ticket}: {score} ({} of {} graded)", counts.graded(), counts.planned)
@@ -152,7 +154,9 @@ pub(super) fn words(event: &Event) -> String {
         Event::CheckpointValidated { name, progress, valid, .. } => {
             format!("  checkpoint {name:?} ({progress}): {}", if *valid { "valid" } else { "not valid" })
         }
-        Event::CheckpointsSelected { checkpoints } => format!("  {} checkpoints are scored", checkpoints.len()),
+        Event::CheckpointsSelected { checkpoints } => {
+            format!("  {} checkpoints are scored", checkpoints.len())
+        }
         Event::FinalClaimed { candidate, .. } => format!("  final scoring of {candidate}"),
         Event::Verdict { score, counts, .. } => {
             let score = score.map_or_else(|| "void".to_owned(), |score| score.to_string());
@@ -183,7 +187,10 @@ fn programs() -> Result<Programs> {
         if path.is_file() {
             return Ok(path);
         }
-        bail!("{} is missing; `cargo build --release` makes it, and it must lie beside airlock", path.display())
+        bail!(
+            "{} is missing; `cargo build --release` makes it, and it must lie beside airlock",
+            path.display()
+        )
     };
     Ok(Programs { harness: beside("airlock-harness")?, grader: beside("airlock-grader")? })
 }
@@ -203,8 +210,13 @@ fn key(path: Option<&Path>, run: &Path) -> Result<SecretKey> {
     }
     let key = SecretKey::generate(&path)?;
     let public = path.with_extension("pub");
-    std::fs::write(&public, key.public().to_pem()).with_context(|| format!("writing {}", public.display()))?;
-    output::print(&output::escape(&format!("new signing key {}, public half {}\n", path.display(), public.display())))?;
+    std::fs::write(&public, key.public().to_pem())
+        .with_context(|| format!("writing {}", public.display()))?;
+    output::print(&output::escape(&format!(
+        "new signing key {}, public half {}\n",
+        path.display(),
+        public.display()
+    )))?;
     Ok(key)
 }
 

@@ -63,7 +63,9 @@ fn words(status: &RunStatus) -> String {
             Some(pid) => {
                 let _ = write!(text, "\nsupervisor at work, pid {pid}");
             }
-            None => text += "\nsupervisor none is seen from here; `airlock task resume` takes the run up again",
+            None => {
+                text += "\nsupervisor none is seen from here; `airlock task resume` takes the run up again"
+            }
         }
     }
     let clock = status.research;
@@ -92,7 +94,8 @@ fn words(status: &RunStatus) -> String {
         let _ = writeln!(text, "submitted  {submitted}");
     }
     for gate in &status.gates {
-        let _ = writeln!(text, "gate       {}: {}", gate.gate, if gate.passed { "passed" } else { "refused" });
+        let _ =
+            writeln!(text, "gate       {}: {}", gate.gate, if gate.passed { "passed" } else { "refused" });
     }
     for checkpoint in &status.checkpoints {
         let stands = match (checkpoint.valid, checkpoint.selected) {

@@ -111,7 +111,9 @@ impl VerifyError {
     pub fn is_failure(&self) -> bool {
         match self {
             VerifyError::Directory(error) => error.source.kind() != std::io::ErrorKind::NotFound,
-            VerifyError::Tree(SealError::Entry { source, .. }) => !matches!(*source, Errno::NOENT | Errno::LOOP),
+            VerifyError::Tree(SealError::Entry { source, .. }) => {
+                !matches!(*source, Errno::NOENT | Errno::LOOP)
+            }
             VerifyError::Journal(error) => {
                 matches!(error, JournalError::Io { source, .. } if source.kind() != std::io::ErrorKind::NotFound)
             }

@@ -100,7 +100,13 @@ impl<'a> Evidence<'a> {
                     return wrong("its scorer did not end by itself, so its verdict does not count");
                 }
                 self.checked.validations += 1;
-                self.verdict(line, &verdict_path(*phase, names::VALIDATE), *verdict, &metric, (*score, *counts))?;
+                self.verdict(
+                    line,
+                    &verdict_path(*phase, names::VALIDATE),
+                    *verdict,
+                    &metric,
+                    (*score, *counts),
+                )?;
                 Ok(())
             }
             Event::Verdict { phase, score, counts, verdict, .. } => {
@@ -110,7 +116,8 @@ impl<'a> Evidence<'a> {
                 let found = self.verdict(line, &path, *verdict, metric, (*score, *counts))?;
                 let end = before.phase(*phase).and_then(|phase| phase.ended);
                 let ended_well = end.is_some_and(|end| {
-                    end.reason == Reason::Exited && (end.exit_code == Some(0) || self.manifest.task.in_process)
+                    end.reason == Reason::Exited
+                        && (end.exit_code == Some(0) || self.manifest.task.in_process)
                 });
                 let fault = self.files.has(&path.replace("verdict.json", "fault.txt"));
                 if (fault || !ended_well) && !found.items.is_empty() {
@@ -129,7 +136,9 @@ impl<'a> Evidence<'a> {
                     wrong("what is submitted was not sealed before")
                 }
             }
-            Event::DeadlineCapture { candidate: Some(candidate), .. } => self.files.tree(*candidate, by).map(drop),
+            Event::DeadlineCapture { candidate: Some(candidate), .. } => {
+                self.files.tree(*candidate, by).map(drop)
+            }
             Event::GateResult { gate, candidate, passed, report } => {
                 self.checkpoint = Some((*candidate, *passed)).filter(|_| gate == "checkpoint");
                 self.gate(gate, *candidate, *passed, *report, by)
@@ -165,7 +174,13 @@ impl<'a> Evidence<'a> {
         Ok(())
     }
 
-    fn spec(&self, phase: u32, name: &str, expected: Digest, by: impl Fn() -> String) -> Result<(), VerifyError> {
+    fn spec(
+        &self,
+        phase: u32,
+        name: &str,
+        expected: Digest,
+        by: impl Fn() -> String,
+    ) -> Result<(), VerifyError> {
         let path = format!("{}/spec.json", phase_name(phase, name));
         let spec: Spec = parse(&path, &self.files.read(&path, &by)?)?;
         let found = spec_digest(&spec)?;
@@ -192,19 +207,22 @@ impl<'a> Evidence<'a> {
         let frozen = self.files.tree(changes.frozen(), || path.clone())?;
         let contents = self.files.tree(changes.contents(), || path.clone())?;
         let fits = |change: &Change| {
-            let (before, after) = (frozen.get(change.path()).filter(|entry| entry.as_file().is_some()), change.after());
+            let (before, after) =
+                (frozen.get(change.path()).filter(|entry| entry.as_file().is_some()), change.after());
             let known = after.is_none() || contents.get(change.path()) == after.as_ref();
-            known && match change {
-                Change::Added { .. } => before.is_none(),
-                Change::Changed { .. } => before.is_some() && before != after.as_ref(),
-                Change::Removed { .. } => before.is_some(),
-            }
+            known
+                && match change {
+                    Change::Added { .. } => before.is_none(),
+                    Change::Changed { .. } => before.is_some() && before != after.as_ref(),
+                    Change::Removed { .. } => before.is_some(),
+                }
         };
         let kept = changes.files().iter().filter(|change| change.after().is_some()).count();
         if kept != contents.files().count() || !changes.files().iter().all(fits) {
             return Err(document(&path, "its changes are not the difference between its two trees"));
         }
-        let sizes = changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size));
+        let sizes =
+            changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size));
         Ok((changes.files().len() as u64, sizes.sum()))
     }
 
@@ -218,7 +236,8 @@ impl<'a> Evidence<'a> {
     ) -> Result<(), VerifyError> {
         let path = format!("changesets/{}.{gate}.json", candidate.hex());
         let read: GateReport = parse(&path, &self.files.read_as(&path, report, by)?)?;
-        let fits = read.gate == gate && read.candidate == candidate && read.words.len() == read.refusals.len();
+        let fits =
+            read.gate == gate && read.candidate == candidate && read.words.len() == read.refusals.len();
         if fits && passed == read.refusals.is_empty() {
             return Ok(());
         }
@@ -259,7 +278,8 @@ pub(super) fn same_predicate(
     said: &crate::receipt::Predicate,
     found: &crate::receipt::Predicate,
 ) -> Result<(), VerifyError> {
-    let value = |predicate| serde_json::to_value(predicate).map_err(|error| document(RECEIPT, &error.to_string()));
+    let value =
+        |predicate| serde_json::to_value(predicate).map_err(|error| document(RECEIPT, &error.to_string()));
     let differs = |(field, said, found)| VerifyError::Predicate { field, said, found };
     difference("", &value(said)?, &value(found)?).map_or(Ok(()), |difference| Err(differs(difference)))
 }

@@ -93,7 +93,9 @@ impl Files {
     /// A tree of the store, which line `line` of the journal names.
     pub(super) fn tree(&self, digest: Digest, by: impl FnOnce() -> String) -> Result<&Manifest, VerifyError> {
         let hex = digest.hex();
-        self.trees.get(&hex).ok_or_else(|| VerifyError::Missing { path: format!("store/{hex}/tree"), by: by() })
+        self.trees
+            .get(&hex)
+            .ok_or_else(|| VerifyError::Missing { path: format!("store/{hex}/tree"), by: by() })
     }
 
     /// Whether there is such a file.
@@ -131,7 +133,12 @@ impl Files {
     }
 
     /// Checks that a file has this digest.
-    pub(super) fn same(&self, path: &str, expected: Digest, by: impl Fn() -> String) -> Result<(), VerifyError> {
+    pub(super) fn same(
+        &self,
+        path: &str,
+        expected: Digest,
+        by: impl Fn() -> String,
+    ) -> Result<(), VerifyError> {
         match self.files.get(path).map(|entry| entry.digest) {
             None => Err(VerifyError::Missing { path: path.to_owned(), by: by() }),
             Some(found) if found != expected => {
@@ -175,10 +182,14 @@ impl Files {
             same_tree(&place, &manifest, tree)?;
         }
         // A manifest whose tree is gone.
-        let manifests = self.files.keys().filter_map(|path| path.strip_prefix("store/")?.strip_suffix("/manifest"));
+        let manifests =
+            self.files.keys().filter_map(|path| path.strip_prefix("store/")?.strip_suffix("/manifest"));
         let alone = manifests.filter(|name| !self.trees.contains_key(*name)).map(str::to_owned).next();
         alone.map_or(Ok(()), |name| {
-            Err(VerifyError::Missing { path: format!("store/{name}/tree"), by: format!("store/{name}/manifest") })
+            Err(VerifyError::Missing {
+                path: format!("store/{name}/tree"),
+                by: format!("store/{name}/manifest"),
+            })
         })
     }
 

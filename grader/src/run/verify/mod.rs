@@ -26,8 +26,8 @@ use files::Files;
 
 use super::directory::at;
 use super::finish::{RECEIPT, predicate};
-use super::state::State;
 use super::manifest::{ManifestFault, RUN_JSON};
+use super::state::State;
 use super::{Manifest, RunDirectory};
 use crate::Digest;
 use crate::journal::{self, Event, Genesis, Outcome, Record};
@@ -103,7 +103,10 @@ pub fn verify(run: &Path, key: &PublicKey) -> Result<Verified, VerifyError> {
     files.same(RUN_JSON, run_json.digest(), || "the receipt".into())?;
     let (manifest, genesis) = parse_manifest(&files.read(RUN_JSON, String::new)?)?;
     if manifest.key != key.id() {
-        return Err(document(RUN_JSON, &format!("the run was made for the key {}, not {}", manifest.key, key.id())));
+        return Err(document(
+            RUN_JSON,
+            &format!("the run was made for the key {}, not {}", manifest.key, key.id()),
+        ));
     }
     let head = statement.predicate.journal;
     let records = journal::verify(directory.path(), &genesis, Some(&head))?;

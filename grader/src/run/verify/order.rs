@@ -23,7 +23,8 @@ pub(super) fn out_of_order(state: &State, event: &Event, manifest: &Manifest) ->
         Event::ValidationCancelled { ticket } | Event::ValidationFailed { ticket, phase: None, .. } => {
             is_open(state, *ticket)
         }
-        Event::ValidationResult { ticket, phase, .. } | Event::ValidationFailed { ticket, phase: Some(phase), .. } => {
+        Event::ValidationResult { ticket, phase, .. }
+        | Event::ValidationFailed { ticket, phase: Some(phase), .. } => {
             is_open(state, *ticket) && has_ended(state, *phase, names::VALIDATE)
         }
         Event::Chosen { .. } | Event::NoCandidate { .. } => next == Next::Research,
@@ -44,7 +45,8 @@ pub(super) fn out_of_order(state: &State, event: &Event, manifest: &Manifest) ->
             right
         }
         Event::FinalClaimed { candidate, phase } => {
-            if state.claims.iter().any(|claim| claim.candidate == *candidate && is_spent(state, claim.phase)) {
+            if state.claims.iter().any(|claim| claim.candidate == *candidate && is_spent(state, claim.phase))
+            {
                 return Some(format!("the final scoring of {candidate} was claimed before"));
             }
             next == Next::Score(*candidate) && *phase == state.next_phase()

@@ -94,6 +94,7 @@ fn root() -> HostFacts {
         last_capability: 40,
         landlock_abi: 6,
         open_files: 1 << 20,
+        pending_signals: 1 << 20,
         cgroups: CgroupFacts { layout: Layout::V2, v1: Vec::new(), v2: Some(tree) },
         ids: HostIds::Range { base: BASE },
         sources: BTreeMap::from([("/usr".into(), directory((0, 0)))]),
@@ -163,7 +164,7 @@ fn root_brings_trees_and_device_nodes() {
             "create control group /cg/scope/s1",
             "clone init into new namespaces: user mnt pid ipc uts",
             "map ids: uid 0->1048576+65536 gid 0->1048576+65536",
-            "limit the control group",
+            "limit the control group: pids.max = 64",
             "allow the listed devices and no others",
             "m1 = tmpfs of 1048576 bytes, mode 755, owner 1048576:1048576, noexec",
             "m5 = clone of /usr, ro, nodev",
@@ -217,7 +218,7 @@ fn the_child_gives_up_its_powers_in_the_only_order_that_works() {
             "mask 1 paths",
             "make 1 paths read-only",
             "host name airlock",
-            "1 resource limits",
+            "resource limits: open files 4096",
             "drop the bounding set but 0",
             "become 1000:1000, supplementary groups []",
             "keep 0 capabilities in every set",
@@ -242,7 +243,7 @@ fn an_ordinary_users_child_builds_for_itself() {
             "create control group /cg/scope/s1",
             "clone init into new namespaces: user mnt pid ipc uts",
             "map ids: uid 1000->501+1 gid 1000->20+1",
-            "limit the control group",
+            "limit the control group: pids.max = 64",
             "hand over 0 mounts",
         ]
     );
@@ -311,9 +312,13 @@ fn clauses_that_are_off_have_no_step() {
 }
 
 #[test]
-fn the_callers_limit_of_open_files_stays_where_it_is_tighter() {
+fn the_callers_limits_stay_where_they_are_tighter() {
     let soft = |open_files| planned(&spec(|_| ()), &HostFacts { open_files, ..root() }).expect.limits[0].soft;
     assert_eq!((soft(1024), soft(1 << 20)), (1024, 4096));
+    let spec = spec(|spec| spec["oci"]["process"]["rlimits"][0]["type"] = "RLIMIT_SIGPENDING".into());
+    let hard =
+        |pending_signals| planned(&spec, &HostFacts { pending_signals, ..root() }).expect.limits[0].hard;
+    assert_eq!((hard(64), hard(1 << 20)), (64, 4096));
 }
 
 #[test]
