@@ -164,8 +164,11 @@ fn claims_and_checkpoints(case: &Case<'_>) {
     );
 }
 
+/// An event's `type`, and how it is known.
+type Kind = (&'static str, fn(&Event) -> bool);
+
 fn events(case: &Case<'_>) {
-    let kinds: [(&str, fn(&Event) -> bool); 6] = [
+    let kinds: [Kind; 6] = [
         ("validation_result", |event| matches!(event, Event::ValidationResult { .. })),
         ("phase_ended", |event| matches!(event, Event::PhaseEnded { .. })),
         ("submitted", |event| matches!(event, Event::Submitted { .. })),

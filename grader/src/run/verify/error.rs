@@ -18,7 +18,7 @@ pub enum VerifyError {
     Directory(#[from] DirectoryError),
     /// Something in the run directory is no file of a run: a link, a FIFO, a device; or it could not be read.
     #[error("{0}")]
-    Tree(#[from] SealError),
+    Tree(Box<SealError>),
     /// There is no receipt yet.
     #[error(
         "the run is not over: it has no receipt.json; its journal is whole up to event {events}{}",
@@ -42,19 +42,8 @@ pub enum VerifyError {
     #[error("{0} does not belong there: the receipt does not know it")]
     Unknown(String),
     /// A file has other bytes than it should have.
-    #[error("{path}{} has the digest {found}, but {by} names {expected}", Byte(*.byte))]
-    Digest {
-        /// The file.
-        path: String,
-        /// The first byte that does not fit, where that can be known.
-        byte: Option<usize>,
-        /// Who names the digest.
-        by: String,
-        /// What it names.
-        expected: Digest,
-        /// What is there.
-        found: Digest,
-    },
+    #[error(transparent)]
+    Digest(Box<Mismatch>),
     /// A document does not say what it should.
     #[error("{path}{}: {why}", Byte(*.byte))]
     Document {
@@ -94,6 +83,22 @@ pub enum VerifyError {
     Recompute(#[from] RunError),
 }
 
+/// A file that has not the digest that it should have.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}{} has the digest {found}, but {by} names {expected}", Byte(*.byte))]
+pub struct Mismatch {
+    /// The file.
+    pub path: String,
+    /// The first byte that does not fit, where that can be known.
+    pub byte: Option<usize>,
+    /// Who names the digest.
+    pub by: String,
+    /// What it names.
+    pub expected: Digest,
+    /// What is there.
+    pub found: Digest,
+}
+
 /// The place of a fault, where it is known.
 struct Byte(Option<usize>);
 
@@ -106,18 +111,25 @@ impl fmt::Display for Byte {
     }
 }
 
+impl From<SealError> for VerifyError {
+    fn from(error: SealError) -> VerifyError {
+        VerifyError::Tree(Box::new(error))
+    }
+}
+
 impl VerifyError {
     /// Whether the host failed to look, so that nothing is said of the run.
     pub fn is_failure(&self) -> bool {
         match self {
             VerifyError::Directory(error) => error.source.kind() != std::io::ErrorKind::NotFound,
-            VerifyError::Tree(SealError::Entry { source, .. }) => {
-                !matches!(*source, Errno::NOENT | Errno::LOOP)
+            VerifyError::Tree(error) => match &**error {
+                SealError::Entry { source, .. } => !matches!(*source, Errno::NOENT | Errno::LOOP),
+                SealError::Lease { .. } | SealError::Changed { .. } => true,
+                _ => false,
+            },
+            VerifyError::Journal(JournalError::Io { source, .. }) => {
+                source.kind() != std::io::ErrorKind::NotFound
             }
-            VerifyError::Journal(error) => {
-                matches!(error, JournalError::Io { source, .. } if source.kind() != std::io::ErrorKind::NotFound)
-            }
-            VerifyError::Tree(SealError::Lease { .. } | SealError::Changed { .. }) => true,
             _ => false,
         }
     }

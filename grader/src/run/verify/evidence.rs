@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::files::{Files, first_difference};
-use super::{Checked, VerifyError};
+use super::{Checked, Mismatch, VerifyError};
 use crate::Digest;
 use crate::changeset::{Change, Changeset};
 use crate::journal::{CandidateKind, Event, Record};
@@ -185,7 +185,13 @@ impl<'a> Evidence<'a> {
         let spec: Spec = parse(&path, &self.files.read(&path, &by)?)?;
         let found = spec_digest(&spec)?;
         if found != expected {
-            return Err(VerifyError::Digest { path, byte: None, by: by(), expected, found });
+            return Err(VerifyError::Digest(Box::new(Mismatch {
+                path,
+                byte: None,
+                by: by(),
+                expected,
+                found,
+            })));
         }
         // One of a sandbox that was never built, or whose monitor was killed, knows of no spec.
         let path = format!("{}/end.json", phase_name(phase, name));

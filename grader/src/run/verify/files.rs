@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::VerifyError;
+use super::{Mismatch, VerifyError};
 use crate::Digest;
 use crate::journal::canonical;
 use crate::receipt::Subject;
@@ -143,7 +143,13 @@ impl Files {
             None => Err(VerifyError::Missing { path: path.to_owned(), by: by() }),
             Some(found) if found != expected => {
                 let byte = self.first_fault(path);
-                Err(VerifyError::Digest { path: path.to_owned(), byte, by: by(), expected, found })
+                Err(VerifyError::Digest(Box::new(Mismatch {
+                    path: path.to_owned(),
+                    byte,
+                    by: by(),
+                    expected,
+                    found,
+                })))
             }
             Some(_) => Ok(()),
         }
@@ -177,7 +183,13 @@ impl Files {
             let manifest = Manifest::from_text(&text).map_err(|error| wrong(error.to_string()))?;
             if manifest.digest() != digest {
                 let (found, by) = (manifest.digest(), "its directory".to_owned());
-                return Err(VerifyError::Digest { path, byte: None, by, expected: digest, found });
+                return Err(VerifyError::Digest(Box::new(Mismatch {
+                    path,
+                    byte: None,
+                    by,
+                    expected: digest,
+                    found,
+                })));
             }
             same_tree(&place, &manifest, tree)?;
         }
@@ -233,7 +245,13 @@ fn same_tree(place: &str, manifest: &Manifest, tree: &Manifest) -> Result<(), Ve
             (Entry::File(expected), Some(Entry::File(found))) if expected.digest != found.digest => {
                 let (expected, found) = (expected.digest, found.digest);
                 let (path, by) = (path_of(path), by());
-                return Err(VerifyError::Digest { path, byte: None, by, expected, found });
+                return Err(VerifyError::Digest(Box::new(Mismatch {
+                    path,
+                    byte: None,
+                    by,
+                    expected,
+                    found,
+                })));
             }
             (expected, Some(found)) => {
                 let why = format!("it is {}, but was sealed as {}", kind(found), kind(expected));

@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
 use serde::Serialize;
 
-pub use error::VerifyError;
+pub use error::{Mismatch, VerifyError};
 use evidence::{Evidence, same_predicate};
 use files::Files;
 
