@@ -277,7 +277,7 @@ fn predicates(case: &Case<'_>) {
     case.refused_with(
         nothing,
         |said| said.weaker.push("nothing".into()),
-        &[&its("weaker["), "\"nothing\"", "null"],
+        &["receipt.json: its `weaker[", "\"nothing\"", "null"],
     );
     case.refused_with(nothing, |said| said.task = Digest::of(b""), &[&its("task")]);
     case.refused_with(nothing, |said| said.phases[3].policy = Digest::of(b""), &[&its("phases[3].policy")]);

@@ -104,6 +104,35 @@ fn a_run_that_is_not_over_is_shown_and_not_verified() {
     assert!(ended.stderr.contains("journal.jsonl: line ") && ended.stderr.contains(", byte "), "{ended}");
 }
 
+/// A baseline's changeset is empty; a final scoring that was cut off is claimed twice, by an operator's word.
+#[test]
+fn runs_that_went_another_way_verify() {
+    let site = Site::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks/digits-soup");
+    copy(&example, &site.path("task"));
+    let verify = |run: &str| site.airlock_with(["task", "verify", "--json", run]);
+    let ended = site.lead(["run", "task", "--run", "base", "--baseline"]).end();
+    assert_eq!(ended.code, 0, "{ended}");
+    let base: Value = serde_json::from_str(&verify("base").succeeded().stdout).unwrap();
+    assert_eq!(base["run"]["score"]["sum"], "440");
+
+    let mut supervisor = site.lead(["run", "task", "--run", "cut", "--baseline"]);
+    supervisor.printed("final scoring of");
+    supervisor.printed("score starts");
+    supervisor.signal(Signal::SIGKILL);
+    supervisor.end();
+    let ended = site.lead(["resume", "cut"]).end();
+    // Where the scorer was faster than the signal, it is not claimed twice, and the run goes on by itself.
+    let again = match ended.code {
+        0 => false,
+        _ => site.lead(["resume", "cut", "--again"]).end().succeeded().code == 0,
+    };
+    let cut: Value = serde_json::from_str(&verify("cut").succeeded().stdout).unwrap();
+    let weaker = cut["run"]["weaker"].to_string();
+    assert_eq!(weaker.contains("an operator let what was interrupted be done again"), again, "{weaker}");
+    assert_eq!(cut["run"]["sigma"], base["run"]["sigma"]);
+}
+
 #[test]
 fn what_is_no_run_is_a_failure_and_not_an_answer() {
     let site = Site::new();
