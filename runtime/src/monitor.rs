@@ -1,5 +1,6 @@
 //! The monitor: releases a built sandbox, waits for it under the clock, and writes its end report.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -197,12 +198,11 @@ impl Sandbox {
         if told == Told::Released {
             tell(&self);
         }
-        // While the payload starts: what is needed later, and what monitors that were killed have left.
-        let spec_digest = spec.digest().unwrap_or_default();
-        if let Err(error) = Sandboxes::open().and_then(|sandboxes| sandboxes.sweep(SWEEP)) {
-            tracing::debug!("{error}");
-        }
-        let ending = self.watch(started, signals, &mut relay, line, &mut tell)?;
+        let spec_digest = OnceCell::new();
+        let chores = || {
+            spec_digest.get_or_init(|| chores(spec));
+        };
+        let ending = self.watch(started, signals, &mut relay, line, &mut tell, &chores)?;
         let wall = started.elapsed();
         if let Some(relay) = relay {
             relay.finish();
@@ -210,6 +210,8 @@ impl Sandbox {
         // Init is about to exit by itself; its counters are complete but for its own last moments.
         let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
         let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
+        chores();
+        let spec_digest = spec_digest.into_inner().unwrap_or_default();
         let left = self.parts.take_away().map_err(|error| error.to_string());
         Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
@@ -221,6 +223,7 @@ impl Sandbox {
         relay: &mut Option<Relay>,
         mut line: Option<&Line>,
         executed: &mut dyn FnMut(&Sandbox),
+        chores: &impl Fn(),
     ) -> Result<Ending, LaunchError> {
         let waiting = |source| LaunchError::Call { what: "waiting for the payload", source };
         let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
@@ -242,6 +245,7 @@ impl Sandbox {
             let count = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
             if count.map_err(|errno| waiting(errno.into()))? == 0 && !settled {
                 settled = true;
+                chores();
                 sys::release_memory();
             }
             let ready: Vec<bool> = fds.iter().take(ours).map(|fd| !fd.revents().is_empty()).collect();
@@ -359,6 +363,15 @@ impl Sandbox {
             left_behind,
         }
     }
+}
+
+/// What neither the start nor the end of a payload should wait for, done while a long one runs or while init goes
+/// away: removes what monitors that were killed have left, and makes the spec's digest.
+fn chores(spec: &Spec) -> String {
+    if let Err(error) = Sandboxes::open().and_then(|sandboxes| sandboxes.sweep(SWEEP)) {
+        tracing::debug!("{error}");
+    }
+    spec.digest().unwrap_or_default()
 }
 
 fn timespec(duration: Duration) -> Timespec {

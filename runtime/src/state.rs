@@ -328,8 +328,8 @@ impl Sandboxes {
 impl State {
     /// Writes down the control group; called before it is made, and again when it is.
     pub(crate) fn record_cgroup(&mut self, cgroup: CgroupRecord) -> Result<(), StateError> {
-        self.record.cgroup = Some(cgroup);
-        self.write()
+        let before = self.record.cgroup.replace(cgroup);
+        if before == self.record.cgroup { Ok(()) } else { self.write() }
     }
 
     /// Writes down init.

@@ -104,9 +104,11 @@ fn bench(count: usize, airlock: &Path) -> Result<(), Failure> {
     println!("{count} validations that grade one item\n");
     println!("{:36} {:>9} {:>9} {:>9}", "per validation, ms", "p50", "p95", "whole/n");
     show("scorer alone, fork to wait", &bare, bare.iter().sum::<Duration>() / u32::try_from(count)?);
-    for (name, agent, at_once) in
-        [("one after the other", SEQUENTIAL, 1), ("queued together", PARALLEL, 1), ("queued, 2 at once", PARALLEL, 2)]
-    {
+    for (name, agent, at_once) in [
+        ("one after the other", SEQUENTIAL, 1),
+        ("queued together", PARALLEL, 1),
+        ("queued, 2 at once", PARALLEL, 2),
+    ] {
         let run = place.path().join(format!("run-{at_once}-{}", name.len()));
         let agent = agent.replace("COUNT", &count.to_string());
         let status = Command::new(airlock)

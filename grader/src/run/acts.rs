@@ -88,8 +88,11 @@ impl Supervisor {
     }
 
     async fn perform(&self, act: &Act, room: &Room) -> Result<Answer, RunError> {
-        let research =
-            || if self.in_research() { Ok(()) } else { Err(Refusal::from(ErrorCode::AlreadyEnded)) };
+        let research = || match (self.in_research(), self.research_left()) {
+            (false, _) => Err(Refusal::from(ErrorCode::AlreadyEnded)),
+            (true, Duration::ZERO) => Err(ErrorCode::BudgetEnded.into()),
+            (true, _) => Ok(()),
+        };
         match act {
             Act::Facts => Ok(self.facts().map(Done::Facts)),
             Act::Status => Ok(Ok(Done::Status(self.status()))),

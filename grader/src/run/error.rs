@@ -7,6 +7,7 @@ use airlock_policy::PolicyError;
 use airlock_runtime::launcher::LauncherError;
 use airlock_runtime::state::StateError;
 
+use super::clock::ClockError;
 use super::directory::DirectoryError;
 use super::logs::LogError;
 use crate::Digest;
@@ -25,6 +26,9 @@ pub enum RunError {
     /// A file of the run.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// The clock.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
     /// The log of a phase.
     #[error(transparent)]
     Log(#[from] LogError),

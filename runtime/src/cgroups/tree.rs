@@ -174,7 +174,11 @@ impl Tree {
     }
 
     pub(super) fn write(&self, file: &str, value: &str) -> Result<(), CgroupError> {
-        write_file(self.dir(), &self.path, file, value)
+        write_file(self.dir(), &self.path, file, &[value])
+    }
+
+    pub(super) fn write_each(&self, file: &str, values: &[String]) -> Result<(), CgroupError> {
+        write_file(self.dir(), &self.path, file, values)
     }
 
     /// A file of this directory for another process to write to: the opener's rights count, not the writer's.
@@ -306,7 +310,7 @@ fn inherit_cpuset(parent: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &Path) -> R
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if read_file(dir, path, file)?.trim().is_empty() {
             let inherited = read_file(parent, path.parent().unwrap_or(path), file)?;
-            write_file(dir, path, file, inherited.trim())?;
+            write_file(dir, path, file, &[inherited.trim()])?;
         }
     }
     Ok(())
@@ -317,17 +321,18 @@ pub(super) fn read_file(dir: BorrowedFd<'_>, path: &Path, file: &str) -> Result<
     text.map_err(|source| CgroupError::io("read", path.join(file), source))
 }
 
-/// Control files take their value from a single write.
+/// Control files take each value from a single write.
 pub(super) fn write_file(
     dir: BorrowedFd<'_>,
     path: &Path,
     file: &str,
-    value: &str,
+    values: &[impl AsRef<[u8]>],
 ) -> Result<(), CgroupError> {
     let fail = |source| CgroupError::io("write", path.join(file), source);
     let fd = openat(dir, file, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
         .map_err(|errno| fail(errno.into()))?;
-    File::from(fd).write_all(value.as_bytes()).map_err(fail)
+    let mut open = File::from(fd);
+    values.iter().try_for_each(|value| open.write_all(value.as_ref())).map_err(fail)
 }
 
 pub(super) fn clone(fd: &OwnedFd, path: &Path) -> Result<OwnedFd, CgroupError> {

@@ -43,7 +43,7 @@ pub(super) fn enable(
         if !root {
             make_room(dir, path, &request, target.parents.is_empty())?;
         }
-        write_file(dir, path, SUBTREE, &request).map_err(|error| match error.errno() {
+        write_file(dir, path, SUBTREE, &[&request]).map_err(|error| match error.errno() {
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => CgroupError::NotDelegated { path: path.into() },
             _ => error,
         })?;
@@ -52,7 +52,7 @@ pub(super) fn enable(
         target.wanted.intersection(&offered).filter(|c| !enabled.contains(c)).copied().collect();
     if !wanted.is_empty() && (root || pids(dir, path)?.is_empty()) {
         // Statistics are not worth an error.
-        let _ = write_file(dir, path, SUBTREE, &request(&wanted));
+        let _ = write_file(dir, path, SUBTREE, &[request(&wanted)]);
     }
     let enabled: BTreeSet<Controller> = set(SUBTREE)?;
     Ok(target.required.union(&target.wanted).filter(|c| enabled.contains(c)).copied().collect())
@@ -124,7 +124,7 @@ fn move_self_to_leaf(dir: BorrowedFd<'_>, path: &Path) -> Result<(), CgroupError
         Mode::empty(),
     )
     .map_err(|errno| CgroupError::io("open cgroup", &leaf_path, errno))?;
-    write_file(leaf.as_fd(), &leaf_path, "cgroup.procs", "0").inspect_err(|_| {
+    write_file(leaf.as_fd(), &leaf_path, "cgroup.procs", &["0"]).inspect_err(|_| {
         // Empty, as nothing entered it; the write's error is the one to report.
         let _ = unlinkat(dir, &name, AtFlags::REMOVEDIR);
     })

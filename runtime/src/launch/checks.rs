@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::FileType;
@@ -16,11 +17,12 @@ use crate::spec::{Spec, Writable};
 const LAST_NUMBER: i32 = 1023;
 
 pub(crate) fn threads() -> Result<(), LaunchError> {
-    let tasks = fs::read_dir("/proc/self/task")
+    let tasks = fs::metadata("/proc/self/task")
         .map_err(|source| LaunchError::File { path: "/proc/self/task".into(), source })?;
-    match tasks.count() {
+    // As of every directory, the links are its name, its `.`, and the `..` of those in it: one for each thread.
+    match tasks.nlink().saturating_sub(2) {
         1 => Ok(()),
-        threads => Err(LaunchError::Threads(threads)),
+        threads => Err(LaunchError::Threads(usize::try_from(threads).unwrap_or(usize::MAX))),
     }
 }
 

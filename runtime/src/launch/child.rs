@@ -50,12 +50,8 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     if unsafe { sys::close_all_but(&keep) }.is_err() {
         sys::exit_now(1);
     }
-    if expect(&channel, |message| matches!(message, ToInit::Mapped)).is_err() {
-        sys::exit_now(1);
-    }
     let mut child = Child {
         channel: &channel,
-        // Before they are mapped, the caller's ids read as the overflow ids.
         mounts: Mounts::of_caller(),
         root: None,
         outside: None,
@@ -105,6 +101,12 @@ fn expect(channel: &Channel, wanted: impl Fn(&ToInit) -> bool) -> io::Result<(To
 impl Child<'_> {
     fn perform(&mut self, action: &Action) -> io::Result<()> {
         match action {
+            Action::AwaitIdMaps => {
+                expect(self.channel, |message| matches!(message, ToInit::Mapped))?;
+                // Before they are mapped, the caller's ids read as the overflow ids.
+                self.mounts = Mounts::of_caller();
+                Ok(())
+            }
             Action::BecomeRoot => {
                 self.mounts.builder = Owner { uid: 0, gid: 0 };
                 set_ids(0, 0, Some(&[]))
@@ -143,7 +145,7 @@ impl Child<'_> {
                 mounts::attach(self.root()?, self.mounts.get(*mount)?, target)
             }
             Action::Pivot => mounts::pivot(self.root()?),
-            Action::Mask { paths } => mounts::mask(paths, self.mounts.builder),
+            Action::Mask { paths } => mounts::mask(paths),
             Action::ReadOnly { paths } => mounts::read_only(paths),
             Action::OpenTerminal => self.open_terminal(),
             Action::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
@@ -268,13 +270,11 @@ fn limit_quotas() -> io::Result<()> {
         ("user_namespaces", 64),
         ("uts_namespaces", 64),
     ];
+    let directory = rustix::fs::open("/proc/sys/user", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     for (quota, most) in QUOTAS {
-        let file = format!("/proc/sys/user/max_{quota}");
-        // Already forbidden is less than limited.
-        let now = fs::read_to_string(&file)?;
-        if now.trim().parse().is_ok_and(|now: u32| now > most) {
-            fs::write(&file, most.to_string())?;
-        }
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&directory, format!("max_{quota}"), flags, Mode::empty())?;
+        rustix::io::write(file, most.to_string().as_bytes())?;
     }
     Ok(())
 }

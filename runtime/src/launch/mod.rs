@@ -153,7 +153,10 @@ fn build(
     rustix::process::umask(umask);
     built?;
     let pid = parts.init.as_ref().map_or(0, |init| init.pid);
-    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref());
+    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref()).map_err(|source| {
+        let error = LaunchError::Call { what: "opening init's directory in /proc", source };
+        first_failure(&plan, &parts, &channel, error)
+    })?;
     drop(mounts);
     let (probes, terminal) = child_side(&plan, pid, &channel, patience)?;
     let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
@@ -169,16 +172,18 @@ fn host_side(
 ) -> Result<(), LaunchError> {
     for step in &plan.host {
         let result = perform(step, plan, parts, mounts, channel, inherited);
-        if let Err(error) = result {
-            // If init failed first, its reason is the one to tell. A live init is busy and says nothing.
-            let init = parts.init.as_ref().map(|init| init.pid);
-            return Err(match init.map(|pid| heard(plan, pid, channel, Duration::from_millis(50))) {
-                Some(Err(told @ LaunchError::ChildStep { .. })) => told,
-                _ => error,
-            });
-        }
+        result.map_err(|error| first_failure(plan, parts, channel, error))?;
     }
     Ok(())
+}
+
+/// If init failed before the monitor did, its reason is the one to tell. A live init is busy and says nothing.
+fn first_failure(plan: &Plan, parts: &Parts, channel: &Channel, error: LaunchError) -> LaunchError {
+    let init = parts.init.as_ref().map(|init| init.pid);
+    match init.map(|pid| heard(plan, pid, channel, Duration::from_millis(50))) {
+        Some(Err(told @ LaunchError::ChildStep { .. })) => told,
+        _ => error,
+    }
 }
 
 /// Waits until init has done its steps; the payload's terminal comes before that.

@@ -60,6 +60,7 @@ impl fmt::Display for Action {
                 }
                 Ok(())
             }
+            Action::AwaitIdMaps => f.write_str("wait for the id maps"),
             Action::NewTmpfs { mount, size, mode, owner, flags } => {
                 write!(
                     f,

@@ -165,7 +165,6 @@ fn root_brings_trees_and_device_nodes() {
             "clone init into new namespaces: user mnt pid ipc uts",
             "map ids: uid 0->1048576+65536 gid 0->1048576+65536",
             "limit the control group: pids.max = 64",
-            "allow the listed devices and no others",
             "m1 = tmpfs of 1048576 bytes, mode 755, owner 1048576:1048576, noexec",
             "m5 = clone of /usr, ro, nodev",
             "m1:pts = directory 755",
@@ -176,6 +175,7 @@ fn root_brings_trees_and_device_nodes() {
             "m1:stderr = link to /proc/self/fd/2",
             "m1:ptmx = link to pts/ptmx",
             "hand over 2 mounts",
+            "allow the listed devices and no others",
         ]
     );
 }
@@ -187,10 +187,11 @@ fn the_child_gives_up_its_powers_in_the_only_order_that_works() {
     assert_eq!(
         words(&plan.child),
         [
+            "unshare net",
+            "wait for the id maps",
             "become the sandbox's root",
             "new session and session keyring",
             "make / recursively private",
-            "unshare net",
             "m0 = tmpfs of 16777216 bytes, mode 755, owner 0:0, nodev",
             "m2 = devpts",
             "m3 = proc, foreign processes hidden",
@@ -213,8 +214,8 @@ fn the_child_gives_up_its_powers_in_the_only_order_that_works() {
             "move m4 to /tmp",
             "move m5 to /usr",
             "pivot into it, detach the old root",
-            "user.max_user_namespaces = 0",
             "limit what is counted for the owner too",
+            "user.max_user_namespaces = 0",
             "mask 1 paths",
             "make 1 paths read-only",
             "host name airlock",
