@@ -80,6 +80,12 @@ fn the_demo_speaks_to_programs_too() {
     assert_eq!((run(0, "outcome"), run(0, "sigma")), ("scored".into(), "0.100000".into()));
     assert_eq!((run(1, "outcome"), run(1, "score")["sum"].clone()), ("scored".into(), "511".into()));
     assert_eq!((run(2, "outcome"), run(2, "score")), ("gate_failed".into(), Value::Null));
+    let verified = demo["verified"].as_array().unwrap();
+    assert!(verified.len() == 3 && verified.iter().all(|run| run["verified"] == true), "{verified:?}");
+    let (tampered, says) = (&demo["tampered"], demo["tampered"]["says"].as_str().unwrap());
+    assert_eq!(tampered["verified"], false);
+    assert!(says.contains("-score/verdict.json, byte ") && says.contains("but the receipt names"), "{says}");
+    assert!(!place.join("tampered").exists());
     let attempts = demo["attempts"].as_array().unwrap();
     assert!(attempts.len() == 17 && attempts.iter().all(|attempt| attempt["held"] == true), "{attempts:?}");
     let walk =

@@ -1,6 +1,7 @@
 //! `airlock demo`: a bundled miniature task, led from research to its receipt three times.
 
 mod agents;
+mod checked;
 mod place;
 mod show;
 
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::agents::{Attempt, Role};
+use self::checked::Checked;
 use self::place::Place;
 use self::show::Teller;
 use super::task::programs;
@@ -44,6 +46,10 @@ struct Demo {
     attempts: Vec<Attempt>,
     /// What the patch gate said of the cheating agent's submission.
     refusals: Vec<String>,
+    /// What verification says of the runs.
+    verified: Vec<Checked>,
+    /// What it says of a copy in which one byte is another.
+    tampered: Checked,
     seconds: f64,
     /// Everything went as it must.
     held: bool,
@@ -146,18 +152,32 @@ async fn play(
     let refusals = refusals(cheat)?;
     teller.print(&show::refusals(&refusals));
     teller.print(&show::attempts(&attempts));
+    teller.title("4  Anybody with the public key verifies the runs, offline");
+    let key = place.key()?.public();
+    let mut verified = Vec::new();
+    for run in &runs {
+        let checked = checked::checked(run.role.name(), &run.run, &key)?;
+        teller.print(&show::checked(&checked));
+        verified.push(checked);
+    }
+    let tampered = checked::tampered(&honest.run, place.path(), &key)?;
+    teller.print(&show::checked(&tampered));
     let held = baseline.outcome == Outcome::Scored
         && honest.outcome == Outcome::Scored
         && honest.sigma > baseline.sigma
         && cheat.outcome == Outcome::GateFailed
         && !attempts.is_empty()
-        && attempts.iter().all(|attempt| attempt.held);
+        && attempts.iter().all(|attempt| attempt.held)
+        && verified.iter().all(|checked| checked.verified)
+        && !tampered.verified;
     Ok(Demo {
         directory: place.path().to_owned(),
         public_key: place.public_key(),
         lowered: lowered.iter().map(|clause| clause.word()).collect(),
         attempts,
         refusals,
+        verified,
+        tampered,
         runs,
         seconds: started.elapsed().as_secs_f64(),
         held,

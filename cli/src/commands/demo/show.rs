@@ -10,6 +10,7 @@ use anyhow::Result;
 
 use super::Demo;
 use super::agents::Attempt;
+use super::checked::Checked;
 use crate::output;
 
 /// Columns of the page.
@@ -84,6 +85,11 @@ pub(super) fn refusals(refusals: &[String]) -> String {
     lines.collect()
 }
 
+/// What verification says of a run.
+pub(super) fn checked(checked: &Checked) -> String {
+    fact(&checked.run, &checked.says)
+}
+
 /// Where the runs stand on the task's ladder, where everything is, and whether all went as it must.
 pub(super) fn ending(demo: &Demo) -> String {
     let mut text = String::from("\nThe ladder\n");
@@ -101,6 +107,7 @@ pub(super) fn ending(demo: &Demo) -> String {
         text += &columns(&format!("{}/report.html", run.role.name()), run.role.page(), 3, COLUMN + 4);
     }
     text += &columns("signing.pub", "the public key; this demo's secret one is gone", 3, COLUMN + 4);
+    text += &format!("   airlock task verify {directory}/honest --key {directory}/signing.pub\n");
     text += "   To remove it: chmod -R u+w, since what is sealed is read-only, and rm -r.\n";
     text += &format!("\n{}\n", demo.verdict());
     text
