@@ -88,7 +88,7 @@ pub enum RunError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: VerdictError,
+        source: Box<VerdictError>,
     },
     /// A phase's policy with its mounts.
     #[error("phase {phase}: {source}")]

@@ -52,8 +52,8 @@ pub(crate) fn page(
 fn verdict(directory: &RunDirectory, phase: u32, name: &str) -> Result<Graded, RunError> {
     let place = directory.phase(phase, name);
     let path = place.join("verdict.json");
-    let verdict =
-        Verdict::parse(&read_file(&path)?).map_err(|error| RunError::Verdict { path, source: error })?;
+    let verdict = Verdict::parse(&read_file(&path)?)
+        .map_err(|error| RunError::Verdict { path, source: Box::new(error) })?;
     // It names the sealed tree, or says why there is none.
     let note = place.join("trajectories.txt");
     let note = if note.exists() { read_file(&note)? } else { Vec::new() };

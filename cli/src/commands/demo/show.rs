@@ -193,6 +193,6 @@ mod tests {
     #[test]
     fn what_agents_write_moves_no_column() {
         let shown = columns("a\x1b[2J", "b\nc", 3, 25);
-        assert_eq!(shown, "   a\\u{1b}[2J           b\\nc\n");
+        assert_eq!(shown, "   a\\u{1b}[2J            b\\nc\n");
     }
 }
