@@ -165,7 +165,7 @@ impl Supervisor {
         // Without an agent the frozen source hands itself in.
         let (base, name, sealed_for) = match self.state().chosen.clone() {
             Some(name) => (self.directory.join("work/workspace"), name, SealedFor::Submission),
-            None => (self.frozen.path().to_owned(),  ".".to_owned(), SealedFor::Baseline),
+            None => (self.frozen.path().to_owned(), ".".to_owned(), SealedFor::Baseline),
         };
         let candidate = if self.task.lifecycle == Lifecycle::Replay {
             match self.seal_patch(base, name, sealed_for).await? {

@@ -316,7 +316,8 @@ fn ended_badly(ended: &Ended, in_process: bool) -> Option<String> {
 fn runs_own_program(phase: &Phase) -> bool {
     let own = [RunSource::Candidate, RunSource::Copy];
     let program = phase.command.first().map(Path::new);
-    let mut mounts = phase.mounts.iter().filter(|mount| own.iter().any(|source| mount.source.is_run(*source)));
+    let mut mounts =
+        phase.mounts.iter().filter(|mount| own.iter().any(|source| mount.source.is_run(*source)));
     program.is_some_and(|program| mounts.any(|mount| program.starts_with(&mount.target)))
 }
 

@@ -10,6 +10,7 @@ use crate::solving;
 fn a_patch_is_run_from_scratch_and_its_best_checkpoint_counts() {
     let task = Graded::of("digits-soup");
     let agent = "set -e
+        grep 'A soup of models' /opt/harness/instruction.md
         python3 soup.py /output; mv /output/soup-3 /output/plain-3
         sh /opt/agent/solve.sh; python3 soup.py /output
         /opt/harness/fast_eval.sh /output/soup-12
@@ -21,7 +22,8 @@ fn a_patch_is_run_from_scratch_and_its_best_checkpoint_counts() {
     let printed = run.printed("explore");
     assert!(printed.contains("\"accuracy\"") && printed.contains("planned      297"), "{printed}");
     // Three checkpoints, each scored by itself; the best of them is the result.
-    let progress: Vec<_> = run.all("checkpoint_validated").iter().map(|event| event["progress"].as_u64()).collect();
+    let progress: Vec<_> =
+        run.all("checkpoint_validated").iter().map(|event| event["progress"].as_u64()).collect();
     assert_eq!(progress, [Some(12), Some(8), Some(4)]);
     let verdicts = run.all("verdict");
     let right = |event: &&&serde_json::Value| event["counts"]["ok"].as_u64();

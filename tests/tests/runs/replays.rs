@@ -23,8 +23,10 @@ fn replay<'a>(task: &'a Graded, program: &str) -> GradedRun<'a> {
 /// Name, progress and validity of what was looked at, in order.
 fn looked_at<'a>(run: &'a GradedRun<'_>) -> Vec<(&'a str, u64, bool)> {
     let all = run.all("checkpoint_validated").into_iter();
-    all.map(|event| (event["name"].as_str().unwrap(), event["progress"].as_u64().unwrap(), event["valid"] == true))
-        .collect()
+    all.map(|event| {
+        (event["name"].as_str().unwrap(), event["progress"].as_u64().unwrap(), event["valid"] == true)
+    })
+    .collect()
 }
 
 /// Seed B: the valid ones with the greatest numeric progress; progress stands in the directory's name.
@@ -50,8 +52,13 @@ os.mkfifo(out / "soup-21" / "weights.json")
     let task = Graded::of("digits-soup");
     let run = replay(&task, program).closed("scored");
     // 21 and 20 cannot be sealed; 19 has no payload and 12 is no soup: neither takes a place. 1 is not looked at.
-    let expected =
-        [("soup-19", 19, false), ("soup-12", 12, false), ("soup-010", 10, true), ("soup-9", 9, true), ("soup-8", 8, true)];
+    let expected = [
+        ("soup-19", 19, false),
+        ("soup-12", 12, false),
+        ("soup-010", 10, true),
+        ("soup-9", 9, true),
+        ("soup-8", 8, true),
+    ];
     assert_eq!(looked_at(&run), expected);
     assert_eq!(run.event("checkpoints_selected")["checkpoints"].as_array().unwrap().len(), 3);
     assert_eq!(run.all("verdict").len(), 3);
@@ -79,7 +86,10 @@ fn what_was_written_before_a_crash_is_scored() {
     assert_eq!(looked_at(&run), [("soup-2", 2, true), ("soup-1", 1, true)]);
     assert_eq!(run.all("verdict").len(), 2);
     let scores: Vec<_> = run.all("verdict").iter().map(|event| event["counts"]["ok"].as_u64()).collect();
-    assert_eq!(run.event("scored")["score"]["sum"].as_str().unwrap().parse::<u64>().ok(), scores.into_iter().max().flatten());
+    assert_eq!(
+        run.event("scored")["score"]["sum"].as_str().unwrap().parse::<u64>().ok(),
+        scores.into_iter().max().flatten()
+    );
 }
 
 #[test]
