@@ -73,7 +73,9 @@ fn who_gives_up_says_why() {
     assert_eq!(run.event("no_candidate")["reason"], "the pool is poor");
     assert!(run.all("submitted").is_empty() && run.all("deadline_capture").is_empty());
     assert_eq!(run.receipt()["result"]["sigma"], "0.000000");
-    assert!(run.json("run.json")["overrides"].as_array().unwrap().is_empty());
+    // Official, unless this caller had to lower something.
+    let overrides = run.json("run.json")["overrides"].as_array().unwrap().len();
+    assert_eq!(overrides == 0, task.site().limits() && task.site().caller().is_root());
 }
 
 /// Seed B: after submission the agent can no longer modify or interact.

@@ -125,19 +125,21 @@ def traces():
     found = [place for place in PLACES if os.path.exists(place)]
     found += ["environment"] * ("LEFT" in os.environ)
     found += ["memory"] * (ctypes.CDLL(None).shmget(0x4c454654, 64, 0) != -1)
-    found += ["process " + name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid() and
-        b"left-running" in open(f"/proc/{name}/cmdline", "rb").read()]
+    others = [open(f"/proc/{name}/cmdline", "rb").read() for name in os.listdir("/proc") if name.isdigit()
+        and int(name) != os.getpid()]
+    found += ["process"] * any(b"left-running" in line for line in others)
     return found
 "#
     );
     let task = Graded::of("digits-soup");
     let program = format!("{WRITE}{see}print(traces())\nwrite('soup-1', 1)");
     let agent = format!(
-        "import os, subprocess, ctypes\n{see}
+        "import os, subprocess, ctypes, time\n{see}
 os.environ['LEFT'] = '1'
 for place in PLACES: open(place, 'w').write('left')
 ctypes.CDLL(None).shmget(0x4c454654, 64, 0o1666)
 subprocess.Popen(['sh', '-c', 'sleep 60; true left-running'], start_new_session=True)
+time.sleep(0.3)
 print(len(traces()), flush=True)
 open('soup.py', 'w').write({program:?})
 os.remove('/workspace/left'); os.remove('/workspace/data/left')

@@ -103,13 +103,13 @@ fn no_candidate_says_what_it_scores() {
         "a pickle",
         "a long line",
         "its own verdict",
-        "answers before questions",
     ] {
         assert_eq!(of(nothing), "0/200", "{nothing}");
     }
-    // One digit of ten.
-    let guessed: u32 = of("the first answer again").trim_end_matches("/200").parse().unwrap();
-    assert!((10..40).contains(&guessed), "{guessed}");
+    // One digit of ten. Whoever does not wait for the question is ended, or has guessed too.
+    let right = |name: &str| of(name).trim_end_matches("/200").parse::<u32>().unwrap();
+    let guessed = right("the first answer again");
+    assert!((10..40).contains(&guessed) && right("answers before questions") <= guessed, "{scores:?}");
     // Whoever ended or lied has no row less in the denominator.
     assert!(results.iter().all(|event| event["counts"]["planned"] == 200));
     for scorer in run.phases("validate") {
