@@ -18,7 +18,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::candidate::ignored;
 use super::directory::{at, read_file, write_file};
 use super::error::{RunError, call, tree};
-use super::manifest::{Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+use super::manifest::{
+    Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, RUN_JSON, Supplied, TaskFacts,
+};
 use super::parts::part_digest;
 use super::phase::{end_report, policy_digest};
 use super::state::State;
@@ -62,9 +64,6 @@ const SCRIPTS: [(&str, &str); 5] = [
     ("timer.sh", include_str!("../../harness/timer.sh")),
     ("validate.sh", include_str!("../../harness/validate.sh")),
 ];
-
-/// What the run is.
-const RUN_JSON: &str = "run.json";
 
 impl Supervisor {
     /// Makes a run in a directory that does not exist or is empty.
@@ -236,14 +235,8 @@ fn end_sandboxes(reports: &[PathBuf]) -> Result<(), StateError> {
 pub(crate) fn read_manifest(directory: &RunDirectory) -> Result<(Manifest, Vec<u8>), RunError> {
     let path = directory.join(RUN_JSON);
     let bytes = read_file(&path)?;
-    let wrong = |why: String| RunError::Manifest { path: path.clone(), why };
-    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    if manifest.version != MANIFEST_VERSION {
-        return Err(wrong(format!("it has version {}, and this is {MANIFEST_VERSION}", manifest.version)));
-    }
-    if manifest.to_bytes()? != bytes {
-        return Err(wrong("it is not in canonical form".into()));
-    }
+    let manifest = Manifest::from_bytes(&bytes)
+        .map_err(|fault| RunError::Manifest { path: path.clone(), why: fault.to_string() })?;
     Ok((manifest, bytes))
 }
 

@@ -14,6 +14,8 @@
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
 //! | `finish` | result, receipt, report |
+//! | `status` | looks at a run, open or closed, and leaves it alone |
+//! | `verify` | computes a closed run again from its files |
 
 mod acts;
 mod candidate;
@@ -34,8 +36,10 @@ mod replay;
 mod research;
 mod scoring;
 pub mod state;
+pub mod status;
 mod validation;
 pub mod verdict;
+pub mod verify;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -49,7 +53,9 @@ use tokio::sync::RwLock;
 pub use create::{CreateOptions, Programs, no_watcher};
 pub use directory::{DirectoryError, RunDirectory, phase_name};
 pub use error::RunError;
-pub use manifest::{Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+pub use manifest::{
+    Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, ManifestFault, Supplied, TaskFacts,
+};
 use state::{Next, State};
 
 use crate::journal::{Event, Journal, Outcome, Record};

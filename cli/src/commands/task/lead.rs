@@ -124,7 +124,8 @@ fn tell(record: &Record, json: bool) {
     }
 }
 
-fn words(event: &Event) -> String {
+/// An event in words; empty if it tells people nothing.
+pub(super) fn words(event: &Event) -> String {
     match event {
         Event::RunCreated { run_id, .. } => format!("run {run_id}"),
         Event::PhaseStarted { phase, name, .. } => format!("  phase {phase} {name} starts"),

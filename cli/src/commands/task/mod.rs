@@ -2,6 +2,8 @@
 
 mod check;
 mod lead;
+mod status;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +18,8 @@ pub(crate) fn task(args: TaskArgs) -> Result<ExitCode> {
     match args.command {
         TaskCommand::Run(args) => lead::run(args),
         TaskCommand::Resume(args) => lead::resume(args),
+        TaskCommand::Status(args) => status::status(&args),
+        TaskCommand::Verify(args) => verify::verify(&args),
         TaskCommand::Check { tasks, format } => check::check(&tasks, &format),
         TaskCommand::Schema => {
             output::json(&json_schema())?;
