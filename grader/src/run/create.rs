@@ -14,6 +14,7 @@ use airlock_policy::BestEffort;
 use airlock_runtime::report::{EndReport, Reason};
 use airlock_runtime::state::{Ending, Sandboxes, StateError};
 use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::watch;
 
 use super::candidate::ignored;
 use super::directory::{at, read_file, write_file};
@@ -146,7 +147,7 @@ impl Supervisor {
             store,
             frozen,
             launcher: Arc::new(launcher),
-            launches: Arc::default(),
+            research_over: watch::Sender::new(false),
             programs,
             key,
             cgroup_parent,
@@ -187,7 +188,6 @@ impl Supervisor {
 
     /// Ends the sandboxes of phases that have no end, and journals what became of them.
     pub(crate) async fn end_leftovers(&self) -> Result<(), RunError> {
-        let _none_under_way = self.launches.write().await;
         let left = self.unended();
         blocking(move || end_sandboxes(&left)).await??;
         self.journal_lost()

@@ -19,6 +19,7 @@ use super::directory::{at, make_directory, phase_name, read_file, write_file};
 use super::error::{RunError, call};
 use super::logs::{LOG_CAP, LogPump};
 use super::parts::HostSource;
+use super::state::names;
 use super::{Supervisor, blocking};
 use crate::Digest;
 use crate::journal::Event;
@@ -140,13 +141,7 @@ impl Supervisor {
             report: Some(dir.join("end.json")),
         };
         let (launcher, ordered) = (Arc::clone(&self.launcher), Arc::clone(&spec));
-        let launching = Arc::clone(&self.launches).read_owned().await;
-        let launched = blocking(move || {
-            // Until it is known whether there is a sandbox, even if nobody waits for it any more.
-            let _launching = launching;
-            launcher.launch(&ordered, request)
-        })
-        .await?;
+        let launched = blocking(move || launcher.launch(&ordered, request)).await?;
         match launched {
             Ok(running) => {
                 // SAFETY: `Running` owns its descriptor, keeps it open and never puts another one in its place.
@@ -197,15 +192,29 @@ impl Supervisor {
     /// filling the disk of its workspace.
     pub(crate) async fn watch(&self, phase: &RunningPhase) -> Result<(), RunError> {
         loop {
-            match tokio::time::timeout(DISK_PAUSE, phase.ended()).await {
-                Ok(ended) => return ended,
-                Err(_) if self.disk_is_low() => {
+            tokio::select! {
+                ended = phase.ended() => return ended,
+                () = self.called_off(phase.name) => {
+                    phase.kill()?;
+                    return phase.ended().await;
+                }
+                () = tokio::time::sleep(DISK_PAUSE) => if self.disk_is_low() {
                     phase.full.set(true);
                     phase.kill()?;
                     return phase.ended().await;
                 }
-                Err(_) => {}
             }
+        }
+    }
+
+    /// Done when what a phase works for is wanted no more: a validation, once research is over.
+    async fn called_off(&self, name: &str) {
+        match name {
+            names::VALIDATE | names::CANDIDATE => {
+                // The sender lives as long as the supervisor does.
+                let _ = self.research_over.subscribe().wait_for(|over| *over).await;
+            }
+            _ => std::future::pending().await,
         }
     }
 
