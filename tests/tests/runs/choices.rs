@@ -17,7 +17,7 @@ while True:
     time.sleep(1)
 "#;
 
-/// Seed B: the deadline capture exists for recovery and is no submission.
+/// AI4AI-Bench: the deadline capture exists for recovery and is no submission.
 #[test]
 fn who_is_late_is_ended_and_what_lay_there_is_kept_but_not_scored() {
     let task = Graded::of("digits-direct").edit(
@@ -78,7 +78,7 @@ fn who_gives_up_says_why() {
     assert_eq!(overrides == 0, task.site().limits() && task.site().caller().is_root());
 }
 
-/// Seed B: after submission the agent can no longer modify or interact.
+/// AI4AI-Bench: after submission the agent can no longer modify or interact.
 #[test]
 fn a_choice_is_made_once_and_is_the_end() {
     let task = Graded::of("digits-direct");

@@ -29,7 +29,7 @@ fn looked_at<'a>(run: &'a GradedRun<'_>) -> Vec<(&'a str, u64, bool)> {
     .collect()
 }
 
-/// Seed B: the valid ones with the greatest numeric progress; progress stands in the directory's name.
+/// AI4AI-Bench: the valid ones with the greatest numeric progress; progress stands in the directory's name.
 #[test]
 fn of_many_checkpoints_the_last_three_valid_ones_are_scored() {
     let program = r#"
@@ -100,7 +100,7 @@ fn what_was_written_before_the_time_was_over_is_scored() {
     assert_eq!(looked_at(&run), [("soup-2", 2, true), ("soup-1", 1, true)]);
 }
 
-/// Seed B, failure accounting: a replay that produced nothing valid is a class of its own, and scores zero.
+/// AI4AI-Bench, failure accounting: a replay that produced nothing valid is a class of its own, and scores zero.
 #[test]
 fn a_replay_without_anything_valid_scores_nothing() {
     let task = Graded::of("digits-soup");
@@ -111,7 +111,7 @@ fn a_replay_without_anything_valid_scores_nothing() {
     }
 }
 
-/// Seed B: the replay inherits no rollouts, caches, outputs or shell exports; it invokes one entry command.
+/// AI4AI-Bench: the replay inherits no rollouts, caches, outputs or shell exports; it invokes one entry command.
 #[test]
 fn nothing_of_research_is_there_in_the_replay() {
     let places = r#"

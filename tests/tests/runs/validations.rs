@@ -66,7 +66,7 @@ fn candidates_are_validated_in_their_order_whole_or_in_part() {
     assert_eq!(printed.matches("Read-only file system").count(), 3, "{printed}");
 }
 
-/// Seed A: a validation that fails is an event, and research goes on.
+/// VibeTraining-Bench: a validation that fails is an event, and research goes on.
 #[test]
 fn a_validation_that_fails_does_not_end_research() {
     let agent = "exec 2>&1
