@@ -181,9 +181,14 @@ impl Site {
     /// `airlock WORDS`, as the caller, to its end.
     #[track_caller]
     pub fn airlock_with<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Ended {
+        self.start_airlock(words).end()
+    }
+
+    /// Starts `airlock WORDS` as the caller.
+    pub fn start_airlock<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Live {
         let mut command = self.command(&self.airlock());
         command.args(words);
-        crate::run::start(command, Duration::from_secs(60)).end()
+        crate::run::start(command, Duration::from_secs(60))
     }
 
     /// Starts `airlock task WORDS` (`run` or `resume`, the task or the run, and flags), as the caller: with Airlock's

@@ -17,7 +17,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::watch;
 
 use super::candidate::ignored;
-use super::directory::{at, read_file, write_file};
+use super::directory::{at, read_file, remove_directory, write_file};
 use super::error::{RunError, call, tree};
 use super::manifest::{
     Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, RUN_JSON, Supplied, TaskFacts,
@@ -87,7 +87,7 @@ impl Supervisor {
             let manifest = manifest(&task, &options, supplied, harness, frozen.digest(), &means)?;
             Ok((manifest, Arc::new(store), Arc::new(frozen)))
         };
-        let (manifest, store, frozen) = made().inspect_err(|_| drop(fs::remove_dir_all(directory.path())))?;
+        let (manifest, store, frozen) = made().inspect_err(|_| drop(remove_directory(directory.path())))?;
         let bytes = manifest.to_bytes()?;
         write_file(&directory.join(RUN_JSON), &bytes)?;
         let genesis = manifest.genesis(&bytes);

@@ -13,7 +13,8 @@
 //! | `candidate` | seals what research hands in, and asks the gates |
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
-//! | `finish` | result, receipt, report |
+//! | `finish` | result and receipt |
+//! | `page` | the page for people |
 //! | `status` | looks at a run, open or closed, and leaves it alone |
 //! | `verify` | computes a closed run again from its files |
 
@@ -29,6 +30,7 @@ mod grader;
 pub mod lease;
 pub mod logs;
 mod manifest;
+mod page;
 mod parts;
 mod phase;
 pub mod relay;
@@ -51,7 +53,7 @@ use airlock_runtime::launcher::Launcher;
 use tokio::sync::watch;
 
 pub use create::{CreateOptions, Programs, no_watcher};
-pub use directory::{DirectoryError, RunDirectory, phase_name};
+pub use directory::{DirectoryError, RunDirectory, phase_name, remove_directory};
 pub use error::RunError;
 pub use manifest::{
     Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, ManifestFault, Supplied, TaskFacts,

@@ -2,6 +2,7 @@
 
 mod check;
 mod lead;
+mod progress;
 mod status;
 mod verify;
 
@@ -10,6 +11,9 @@ use std::process::ExitCode;
 
 use airlock_grader::task::json_schema;
 use anyhow::{Result, bail};
+
+pub(crate) use lead::programs;
+pub(crate) use verify::sentence;
 
 use crate::output;
 use crate::task_args::{TaskArgs, TaskCommand};

@@ -53,7 +53,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<ExitCode> {
 }
 
 /// An error and its causes as one sentence.
-fn sentence(error: &VerifyError) -> String {
+pub(crate) fn sentence(error: &VerifyError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
