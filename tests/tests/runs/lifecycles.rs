@@ -66,12 +66,12 @@ fn a_tree_is_scored_once_as_it_was_left() {
 /// The delta of a candidate is against the initial system under the same procedure.
 #[test]
 fn an_unchanged_workspace_scores_what_the_baseline_does() {
-    for (name, score, sigma) in [("digits-soup", "440/600", 0.100_112), ("digits-direct", "180/400", 0.1)] {
+    for (name, score) in [("digits-soup", "440/600"), ("digits-direct", "180/400")] {
         let task = Graded::of(name);
         let baseline = task.baseline().end().closed("scored");
         let null = task.shell("/opt/harness/submit.sh").end().closed("scored");
         assert_eq!((baseline.score().as_str(), null.score().as_str()), (score, score));
-        assert_eq!((baseline.sigma(), null.sigma()), (sigma, sigma));
+        assert_eq!((baseline.sigma(), null.sigma()), (0.1, 0.1));
         assert_eq!(baseline.event("submitted"), null.event("submitted"));
         assert_eq!(baseline.event("scored"), null.event("scored"));
         // The same phases, but for research itself.
