@@ -16,6 +16,7 @@
 mod caller;
 mod census;
 pub mod cgroup;
+mod graded;
 mod probe;
 mod report;
 mod run;
@@ -25,6 +26,7 @@ mod site;
 
 pub use caller::Caller;
 pub use census::Census;
+pub use graded::{Graded, GradedRun, Lead, LiveRun, fraction};
 pub use probe::Outcome;
 pub use report::Report;
 pub use run::{Ended, Live, Run};

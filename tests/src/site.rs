@@ -196,17 +196,22 @@ impl Site {
     /// follows `--agent` must come last.
     #[track_caller]
     pub fn lead<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Live {
+        let mut words = words.into_iter();
+        let mut command = self.leading(words.next().expect("run or resume"));
+        command.args(words);
+        crate::run::start(command, Duration::from_secs(180))
+    }
+
+    /// `airlock task run` or `resume`, as [`Site::lead`] has it.
+    pub(crate) fn leading(&self, verb: impl AsRef<OsStr>) -> Command {
         for name in ["airlock-harness", "airlock-grader"] {
             let path = self.path("bin").join(name);
             if !path.exists() {
                 fs::copy(program(name), &path).expect("Airlock's programs: build airlock-grader first");
             }
         }
-        let mut words = words.into_iter();
         let mut command = self.command(&self.airlock());
-        command.arg("task");
-        let verb = words.next().expect("run or resume");
-        command.arg(&verb);
+        command.arg("task").arg(&verb);
         if let Some(parent) = self.cgroups() {
             command.args(["--cgroup-parent", parent.name()]);
         }
@@ -218,8 +223,7 @@ impl Site {
         if verb.as_ref() == "run" && !lowered.is_empty() {
             command.args(["--best-effort", lowered]);
         }
-        command.args(words);
-        crate::run::start(command, Duration::from_secs(180))
+        command
     }
 
     /// Where the probe lies inside, under a policy of [`Site::policy`].

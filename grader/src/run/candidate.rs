@@ -39,6 +39,8 @@ struct Rules {
     artifact: ArtifactGate,
     whole_tree: bool,
     rows: Vec<PathBuf>,
+    /// What validations have returned.
+    returned: Option<PathBuf>,
 }
 
 impl Supervisor {
@@ -53,16 +55,6 @@ impl Supervisor {
         limits
     }
 
-    /// What is never part of a candidate: see [`crate::task::Editable::ignore`].
-    pub(crate) fn ignored(&self) -> Result<GlobSet, RunError> {
-        let mut set = GlobSetBuilder::new();
-        for glob in &self.task.editable.ignore {
-            let glob = GlobBuilder::new(glob).literal_separator(true).build();
-            set.add(glob.map_err(|error| RunError::Options(error.to_string()))?);
-        }
-        set.build().map_err(|error| RunError::Options(error.to_string()))
-    }
-
     /// Seals the tree that lies below `base` under `name`, as research names it.
     pub(crate) async fn seal_tree(
         &self,
@@ -70,7 +62,7 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Sealed>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits(), self.ignored()?);
+        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits(), ignored(&self.task)?);
         let sealed = blocking(move || {
             let tree = open_below(&base, &name)?;
             seal_without(tree.as_fd(), &ignored, &store, &limits)
@@ -97,7 +89,7 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Changeset>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits(), self.ignored()?);
+        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits(), ignored(&self.task)?);
         let frozen = Arc::clone(&self.frozen);
         let compared = blocking(move || {
             let tree = open_below(&base, &name)?;
@@ -115,11 +107,6 @@ impl Supervisor {
             },
             Err(error) => Err(changeset("comparing the workspace with the frozen source")(error)),
         }
-    }
-
-    /// The empty changeset of a baseline.
-    pub(crate) fn no_changes(&self) -> Changeset {
-        between(&self.frozen, &self.frozen)
     }
 
     /// Writes a changeset into the run directory, for later and (as a patch) for people.
@@ -175,33 +162,18 @@ impl Supervisor {
 
     /// Seals the choice of research, or the frozen source for a baseline. Nothing of research lives any more.
     pub(crate) async fn seal_choice(&self) -> Result<(), RunError> {
-        let replay = self.task.lifecycle == Lifecycle::Replay;
-        let Some(name) = self.state().chosen.clone() else {
-            let candidate: Digest = if replay {
-                self.keep_changeset(&self.no_changes(), SealedFor::Baseline)?
-            } else {
-                let (files, bytes) =
-                    (self.frozen.manifest().files().count() as u64, self.frozen.manifest().bytes());
-                let (candidate, sealed_for) = (self.frozen.digest(), SealedFor::Baseline);
-                self.append(Event::CandidateSealed {
-                    candidate,
-                    kind: CandidateKind::Tree,
-                    sealed_for,
-                    files,
-                    bytes,
-                })?;
-                candidate
-            };
-            return self.append(Event::Submitted { candidate });
+        // Without an agent the frozen source hands itself in.
+        let (base, name, sealed_for) = match self.state().chosen.clone() {
+            Some(name) => (self.directory.join("work/workspace"), name, SealedFor::Submission),
+            None => (self.frozen.path().to_owned(), ".".to_owned(), SealedFor::Baseline),
         };
-        let (workspace, sealed_for) = (self.directory.join("work/workspace"), SealedFor::Submission);
-        let candidate = if replay {
-            match self.seal_patch(workspace, name, sealed_for).await? {
+        let candidate = if self.task.lifecycle == Lifecycle::Replay {
+            match self.seal_patch(base, name, sealed_for).await? {
                 Found::Sealed(changes) => Ok(changes.digest().map_err(changeset("naming a changeset"))?),
                 Found::Refused(_, cause) => Err(cause),
             }
         } else {
-            match self.seal_tree(workspace, name, sealed_for).await? {
+            match self.seal_tree(base, name, sealed_for).await? {
                 Found::Sealed(sealed) => Ok(sealed.digest()),
                 Found::Refused(_, cause) => Err(cause),
             }
@@ -290,6 +262,7 @@ impl Supervisor {
             artifact: ArtifactGate::new(gates.artifact.clone()),
             whole_tree: self.task.submission == Submission::Tree,
             rows,
+            returned: hidden_rows.then(|| self.directory.join("feedback")),
         })
     }
 }
@@ -309,14 +282,32 @@ impl Rules {
         let hidden = Some(&hidden).filter(|_| !rows.is_empty());
         let failed = changeset("looking at a changeset");
         let mut refusals = match (self.whole_tree, sealed) {
-            (true, Some(_)) => self.patch.check_tree(changes, store, hidden).map_err(failed)?,
-            _ => self.patch.check(changes, store, hidden).map_err(failed)?,
+            (true, Some(_)) => self.patch.check_tree(changes, store, hidden).map_err(&failed)?,
+            _ => self.patch.check(changes, store, hidden).map_err(&failed)?,
         };
+        if let Some(returned) = &self.returned
+            && changes.files().iter().any(|change| self.patch.is_data(change))
+        {
+            let mut rows = Vec::new();
+            read_rows(returned, &mut rows)?;
+            let returned = HiddenRows::new(&rows);
+            refusals.extend(self.patch.check_data(changes, store, &returned).map_err(&failed)?);
+        }
         if let Some(sealed) = sealed {
             refusals.extend(self.artifact.check(sealed).map_err(tree("looking at a candidate"))?);
         }
         Ok(refusals)
     }
+}
+
+/// What is never part of a candidate: see [`crate::task::Editable::ignore`].
+pub(crate) fn ignored(task: &Task) -> Result<GlobSet, RunError> {
+    let mut set = GlobSetBuilder::new();
+    for glob in &task.editable.ignore {
+        let glob = GlobBuilder::new(glob).literal_separator(true).build();
+        set.add(glob.map_err(|error| RunError::Options(error.to_string()))?);
+    }
+    set.build().map_err(|error| RunError::Options(error.to_string()))
 }
 
 /// Where an asset lies on the host.

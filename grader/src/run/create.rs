@@ -14,7 +14,9 @@ use airlock_policy::BestEffort;
 use airlock_runtime::report::{EndReport, Reason};
 use airlock_runtime::state::{Ending, Sandboxes, StateError};
 use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::watch;
 
+use super::candidate::ignored;
 use super::directory::{at, read_file, remove_directory, write_file};
 use super::error::{RunError, call, tree};
 use super::manifest::{
@@ -26,7 +28,7 @@ use super::state::State;
 use super::{Means, RunDirectory, Supervisor, blocking};
 use crate::Digest;
 use crate::journal::{Decision, Event, Journal, Moment, Record, canonical};
-use crate::seal::{Limits, Sealed, Store, seal};
+use crate::seal::{Limits, Sealed, Store, seal_without};
 use crate::task::{PhaseName, Task};
 
 /// Airlock's other programs on the host.
@@ -80,8 +82,8 @@ impl Supervisor {
             let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
             let environment = task.dir.join("environment");
             let source = File::open(&environment).map_err(at("opening", &environment))?;
-            let frozen =
-                seal(source.as_fd(), &store, &Limits::default()).map_err(tree("sealing environment/"))?;
+            let frozen = seal_without(source.as_fd(), &ignored(&task)?, &store, &Limits::default());
+            let frozen = frozen.map_err(tree("sealing environment/"))?;
             let manifest = manifest(&task, &options, supplied, harness, frozen.digest(), &means)?;
             Ok((manifest, Arc::new(store), Arc::new(frozen)))
         };
@@ -145,6 +147,7 @@ impl Supervisor {
             store,
             frozen,
             launcher: Arc::new(launcher),
+            research_over: watch::Sender::new(false),
             programs,
             key,
             cgroup_parent,

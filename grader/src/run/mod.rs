@@ -50,6 +50,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use airlock_runtime::launcher::Launcher;
+use tokio::sync::watch;
 
 pub use create::{CreateOptions, Programs, no_watcher};
 pub use directory::{DirectoryError, RunDirectory, phase_name, remove_directory};
@@ -88,6 +89,8 @@ pub struct Supervisor {
     store: Arc<Store>,
     frozen: Arc<Sealed>,
     launcher: Arc<Launcher>,
+    /// Whether validations that are at work are wanted no more.
+    research_over: watch::Sender<bool>,
     programs: Programs,
     key: SecretKey,
     cgroup_parent: Option<PathBuf>,

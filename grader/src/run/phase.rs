@@ -19,6 +19,7 @@ use super::directory::{at, make_directory, phase_name, read_file, write_file};
 use super::error::{RunError, call};
 use super::logs::{LOG_CAP, LogPump};
 use super::parts::HostSource;
+use super::state::names;
 use super::{Supervisor, blocking};
 use crate::Digest;
 use crate::journal::Event;
@@ -85,6 +86,8 @@ pub(crate) struct Ended {
     pub(crate) wall: std::time::Duration,
     /// What failed, where nothing ran.
     pub(crate) error: Option<String>,
+    /// The sandbox was ready, and its command is missing or no program.
+    pub(crate) no_program: bool,
 }
 
 /// A phase that was asked for.
@@ -147,11 +150,12 @@ impl Supervisor {
                 let (logs, full) = ([out, err], Cell::new(false));
                 Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs, full })))
             }
-            Err(LauncherError::Sandbox { message, .. }) => {
+            Err(LauncherError::Sandbox { message, status }) => {
                 let report = EndReport::setup_failed("", &spec, &message);
                 finish(out).await;
                 finish(err).await;
-                Ok(Start::Failed(self.end_phase(number, name, report, None)?))
+                let ended = self.end_phase(number, name, report, None)?;
+                Ok(Start::Failed(Ended { no_program: matches!(status, 126 | 127), ..ended }))
             }
             Err(error) => Err(error.into()),
         }
@@ -188,15 +192,29 @@ impl Supervisor {
     /// filling the disk of its workspace.
     pub(crate) async fn watch(&self, phase: &RunningPhase) -> Result<(), RunError> {
         loop {
-            match tokio::time::timeout(DISK_PAUSE, phase.ended()).await {
-                Ok(ended) => return ended,
-                Err(_) if self.disk_is_low() => {
+            tokio::select! {
+                ended = phase.ended() => return ended,
+                () = self.called_off(phase.name) => {
+                    phase.kill()?;
+                    return phase.ended().await;
+                }
+                () = tokio::time::sleep(DISK_PAUSE) => if self.disk_is_low() {
                     phase.full.set(true);
                     phase.kill()?;
                     return phase.ended().await;
                 }
-                Err(_) => {}
             }
+        }
+    }
+
+    /// Done when what a phase works for is wanted no more: a validation, once research is over.
+    async fn called_off(&self, name: &str) {
+        match name {
+            names::VALIDATE | names::CANDIDATE => {
+                // The sender lives as long as the supervisor does.
+                let _ = self.research_over.subscribe().wait_for(|over| *over).await;
+            }
+            _ => std::future::pending().await,
         }
     }
 
@@ -229,7 +247,7 @@ impl Supervisor {
         let (reason, exit_code, signal) = (reason.unwrap_or(report.reason), report.exit_code, report.signal);
         self.append(Event::PhaseEnded { phase: number, reason, exit_code, signal, report: digest })?;
         let wall = std::time::Duration::from_millis(report.wall_ms);
-        Ok(Ended { reason, exit_code, wall, error: report.error })
+        Ok(Ended { reason, exit_code, wall, error: report.error, no_program: false })
     }
 
     /// Leaves it to an operator that a phase cannot be set up.

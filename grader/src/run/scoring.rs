@@ -175,6 +175,8 @@ impl Supervisor {
         if let (Some(phase), Some(end)) = (self.task.phases.get(&PhaseName::Candidate), channels.candidate) {
             match self.serve(phase, sources, end).await? {
                 Start::Running(running) => beside = Some(running),
+                // The candidate has not brought what it is to be run by; the scorer sees the end of the socket.
+                Start::Failed(ended) if ended.no_program && runs_own_program(phase) => {}
                 Start::Failed(ended) => {
                     scorer.kill()?;
                     self.end(scorer, Some(Reason::SetupFailed)).await?;
@@ -308,6 +310,15 @@ fn ended_badly(ended: &Ended, in_process: bool) -> Option<String> {
         (Reason::Oom, _) => Some("the scorer had not enough memory".into()),
         _ => Some("the scorer was ended by a signal".into()),
     }
+}
+
+/// Whether the program of the candidate's sandbox is a file of the candidate.
+fn runs_own_program(phase: &Phase) -> bool {
+    let own = [RunSource::Candidate, RunSource::Copy];
+    let program = phase.command.first().map(Path::new);
+    let mut mounts =
+        phase.mounts.iter().filter(|mount| own.iter().any(|source| mount.source.is_run(*source)));
+    program.is_some_and(|program| mounts.any(|mount| program.starts_with(&mount.target)))
 }
 
 /// An error with what caused it.
