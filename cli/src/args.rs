@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Policy(PolicyArgs),
     /// Check task directories, or print the schema of their manifest
     Task(crate::task_args::TaskArgs),
+    /// See a whole task run: the unmodified source, an honest agent, a cheating one
+    Demo(DemoArgs),
     /// Say what this host can enforce, with a remedy for each lack
     Doctor(FormatArgs),
     /// List the sandboxes that run
@@ -154,6 +156,23 @@ pub(crate) enum PolicyCommand {
     },
     /// Print the JSON Schema of policy files
     Schema,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Uses no network and nothing but this program and those beside it; takes less than a minute. The runs stay, with their \
+report pages, receipts and the public half of the key that signed them; the secret half is removed.
+
+Exit status: 0 everything went as it must, 1 something did not, 125 Airlock failed.")]
+pub(crate) struct DemoArgs {
+    /// Directory of the runs, which must not exist or be empty; default: a new one among the temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) run: Option<PathBuf>,
+    /// Leave everything where it is even if the demo fails or is interrupted
+    #[arg(long)]
+    pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 #[derive(Debug, Args)]

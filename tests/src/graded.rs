@@ -69,10 +69,6 @@ impl Graded {
 
     fn empty() -> Graded {
         let site = Site::new();
-        for program in ["airlock-harness", "airlock-grader"] {
-            let built = crate::site::binary().with_file_name(program);
-            fs::copy(built, site.airlock().with_file_name(program)).expect("it is built beside airlock");
-        }
         // Only its owner comes where root's runs lie.
         let place = site.path("private");
         fs::create_dir(&place).expect("own directory");
@@ -129,11 +125,6 @@ impl Graded {
         let run = self.site.path(&format!("private/run-{number}"));
         let mut lead = self.command("run", &self.task(""), run.clone());
         lead.command.arg("--run").arg(run);
-        if !self.site.limits() {
-            lead.command.args(["--best-effort", "limits,devices"]);
-        } else if !self.site.caller().is_root() {
-            lead.command.args(["--best-effort", "devices"]);
-        }
         lead.agent = agent.iter().map(|word| (*word).to_owned()).collect();
         lead
     }
@@ -144,11 +135,8 @@ impl Graded {
     }
 
     fn command(&self, word: &str, what: &Path, run: PathBuf) -> Lead<'_> {
-        let mut command = self.site.command(&self.site.airlock());
-        command.args(["task", word]).arg(what).arg("--key").arg(self.site.path("private/signing.key"));
-        if let Some(parent) = self.site.cgroups() {
-            command.args(["--cgroup-parent", parent.name()]);
-        }
+        let mut command = self.site.leading(word);
+        command.arg(what).arg("--key").arg(self.site.path("private/signing.key"));
         Lead { graded: self, command, agent: Vec::new(), run, limit: Duration::from_secs(60) }
     }
 

@@ -186,7 +186,13 @@ impl PatchGate {
         let sides = Sides::of(changeset, store)?;
         let mut refusals = Vec::new();
         for change in changeset.files().iter().filter(|change| self.is_data(change)) {
-            check_rows(change.path(), &sides, returned, "the text of what a validation returned", &mut refusals)?;
+            check_rows(
+                change.path(),
+                &sides,
+                returned,
+                "the text of what a validation returned",
+                &mut refusals,
+            )?;
         }
         Ok(refusals)
     }

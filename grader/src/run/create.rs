@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use airlock_policy::BestEffort;
 use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::watch;
 
 use super::candidate::ignored;
-use super::directory::{at, read_file, write_file};
+use super::directory::{at, read_file, remove_directory, write_file};
 use super::error::{RunError, call, tree};
 use super::leftovers;
-use super::manifest::{Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+use super::manifest::{
+    Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, RUN_JSON, Supplied, TaskFacts,
+};
 use super::parts::part_digest;
 use super::phase::policy_digest;
 use super::state::State;
@@ -62,9 +65,6 @@ const SCRIPTS: [(&str, &str); 5] = [
     ("validate.sh", include_str!("../../harness/validate.sh")),
 ];
 
-/// What the run is.
-const RUN_JSON: &str = "run.json";
-
 impl Supervisor {
     /// Makes a run in a directory that does not exist or is empty.
     ///
@@ -94,7 +94,7 @@ impl Supervisor {
             supervisor.begin(&bytes)?;
             Ok(supervisor)
         };
-        made().inspect_err(|_| drop(fs::remove_dir_all(directory.path())))
+        made().inspect_err(|_| drop(remove_directory(directory.path())))
     }
 
     /// The first event.
@@ -155,6 +155,7 @@ impl Supervisor {
             store,
             frozen,
             launcher: Arc::new(launcher),
+            research_over: watch::Sender::new(false),
             programs,
             key,
             cgroup_parent,
@@ -196,14 +197,8 @@ impl Supervisor {
 pub(crate) fn read_manifest(directory: &RunDirectory) -> Result<(Manifest, Vec<u8>), RunError> {
     let path = directory.join(RUN_JSON);
     let bytes = read_file(&path)?;
-    let wrong = |why: String| RunError::Manifest { path: path.clone(), why };
-    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    if manifest.version != MANIFEST_VERSION {
-        return Err(wrong(format!("it has version {}, and this is {MANIFEST_VERSION}", manifest.version)));
-    }
-    if manifest.to_bytes()? != bytes {
-        return Err(wrong("it is not in canonical form".into()));
-    }
+    let manifest = Manifest::from_bytes(&bytes)
+        .map_err(|fault| RunError::Manifest { path: path.clone(), why: fault.to_string() })?;
     Ok((manifest, bytes))
 }
 

@@ -10,6 +10,7 @@ use airlock_runtime::state::StateError;
 use super::clock::ClockError;
 use super::directory::DirectoryError;
 use super::logs::LogError;
+use super::verdict::VerdictError;
 use crate::Digest;
 use crate::changeset::ChangesetError;
 use crate::journal::{CanonicalError, JournalError};
@@ -80,6 +81,14 @@ pub enum RunError {
         path: PathBuf,
         /// What is wrong.
         why: String,
+    },
+    /// A verdict that was written down.
+    #[error("reading {path}: {source}")]
+    Verdict {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<VerdictError>,
     },
     /// A phase's policy with its mounts.
     #[error("phase {phase}: {source}")]

@@ -14,7 +14,10 @@
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
 //! | `leftovers` | ends sandboxes that were let go of |
-//! | `finish` | result, receipt, report |
+//! | `finish` | result and receipt |
+//! | `page` | the page for people |
+//! | `status` | looks at a run, open or closed, and leaves it alone |
+//! | `verify` | computes a closed run again from its files |
 
 mod acts;
 mod candidate;
@@ -29,6 +32,7 @@ pub mod lease;
 mod leftovers;
 pub mod logs;
 mod manifest;
+mod page;
 mod parts;
 mod phase;
 pub mod relay;
@@ -36,8 +40,10 @@ mod replay;
 mod research;
 mod scoring;
 pub mod state;
+pub mod status;
 mod validation;
 pub mod verdict;
+pub mod verify;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,11 +52,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use airlock_runtime::launcher::Launcher;
+use tokio::sync::watch;
 
 pub use create::{CreateOptions, Programs, no_watcher};
-pub use directory::{DirectoryError, RunDirectory, phase_name};
+pub use directory::{DirectoryError, RunDirectory, phase_name, remove_directory};
 pub use error::RunError;
-pub use manifest::{Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+pub use manifest::{
+    Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, ManifestFault, Supplied, TaskFacts,
+};
 use state::{Next, State};
 
 use crate::journal::{Event, Journal, Outcome, Record};
@@ -82,6 +91,8 @@ pub struct Supervisor {
     store: Arc<Store>,
     frozen: Arc<Sealed>,
     launcher: Arc<Launcher>,
+    /// Whether validations that are at work are wanted no more.
+    research_over: watch::Sender<bool>,
     programs: Programs,
     key: SecretKey,
     cgroup_parent: Option<PathBuf>,

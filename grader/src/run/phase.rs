@@ -20,6 +20,7 @@ use super::error::{RunError, call};
 use super::leftovers;
 use super::logs::{LOG_CAP, LogPump};
 use super::parts::HostSource;
+use super::state::names;
 use super::{Supervisor, blocking};
 use crate::Digest;
 use crate::journal::Event;
@@ -197,15 +198,29 @@ impl Supervisor {
     /// filling the disk of its workspace.
     pub(crate) async fn watch(&self, phase: &RunningPhase) -> Result<(), RunError> {
         loop {
-            match tokio::time::timeout(DISK_PAUSE, phase.ended()).await {
-                Ok(ended) => return ended,
-                Err(_) if self.directory.check_room().is_err() => {
+            tokio::select! {
+                ended = phase.ended() => return ended,
+                () = self.called_off(phase.name) => {
+                    phase.kill()?;
+                    return phase.ended().await;
+                }
+                () = tokio::time::sleep(DISK_PAUSE) => if self.directory.check_room().is_err() {
                     phase.full.set(true);
                     phase.kill()?;
                     return phase.ended().await;
                 }
-                Err(_) => {}
             }
+        }
+    }
+
+    /// Done when what a phase works for is wanted no more: a validation, once research is over.
+    async fn called_off(&self, name: &str) {
+        match name {
+            names::VALIDATE | names::CANDIDATE => {
+                // The sender lives as long as the supervisor does.
+                let _ = self.research_over.subscribe().wait_for(|over| *over).await;
+            }
+            _ => std::future::pending().await,
         }
     }
 

@@ -91,9 +91,13 @@ impl Supervisor {
         let (supervisor, shared) = (Rc::clone(self), Rc::clone(&room));
         let attended = tokio::task::spawn_local(supervisor.attend(grader, acts, shared));
         let ended = self.attend_to(explore, &room, &mut tasks, attended).await;
-        // With them the scorers of open validations.
-        tasks.shutdown().await;
         ended?;
+        // Those at work come to their ends, which are journaled like any other.
+        self.research_over.send_replace(true);
+        while let Some(task) = tasks.join_next().await {
+            joined(task)?;
+        }
+        self.research_over.send_replace(false);
         self.end_leftovers().await
     }
 

@@ -33,7 +33,8 @@ const LARGEST_TRAJECTORIES: u64 = 4 << 30;
 impl Supervisor {
     /// Validates what is queued, one after the other, for as long as it is let.
     pub(crate) async fn validate_all(self: Rc<Self>, room: Rc<Room>) -> Result<(), RunError> {
-        loop {
+        let mut over = self.research_over.subscribe();
+        while !*over.borrow() {
             let changed = room.queue.notified();
             match self.next_validation() {
                 Some(number) => {
@@ -42,9 +43,13 @@ impl Supervisor {
                     self.running_tickets.borrow_mut().remove(&number);
                     validated?;
                 }
-                None => changed.await,
+                None => tokio::select! {
+                    () = changed => {}
+                    _ = over.changed() => {}
+                },
             }
         }
+        Ok(())
     }
 
     fn next_validation(&self) -> Option<u64> {
@@ -65,7 +70,12 @@ impl Supervisor {
         let sealed = Arc::new(self.scored_tree(record.candidate).await?);
         for _ in 0..TRIES {
             let items = record.items.as_deref();
-            if let Ok(scoring) = self.grade(names::VALIDATE, &phase, &sealed, &metric, items).await? {
+            let graded = self.grade(names::VALIDATE, &phase, &sealed, &metric, items).await?;
+            if *self.research_over.borrow() {
+                // It was called off; `close_validations` says so.
+                return Ok(());
+            }
+            if let Ok(scoring) = graded {
                 return self.settle(number, scoring).await;
             }
         }

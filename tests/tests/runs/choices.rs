@@ -17,10 +17,14 @@ while True:
     time.sleep(1)
 "#;
 
-/// Seed B: the deadline capture exists for recovery and is no submission.
+/// AI4AI-Bench: the deadline capture exists for recovery and is no submission.
 #[test]
 fn who_is_late_is_ended_and_what_lay_there_is_kept_but_not_scored() {
-    let task = Graded::of("digits-direct").edit("task.toml", "explore = \"10m\"", "explore = \"10m\"\ngrace = \"2s\"");
+    let task = Graded::of("digits-direct").edit(
+        "task.toml",
+        "explore = \"10m\"",
+        "explore = \"10m\"\ngrace = \"2s\"",
+    );
     let run = task.python(LATE).option("--explore", "2s").end().closed("deadline_passed");
     assert_eq!(run.end_of("explore")["reason"], "wall-timeout");
     let printed = run.printed("explore");
@@ -48,7 +52,9 @@ fn who_is_late_is_ended_and_what_lay_there_is_kept_but_not_scored() {
 #[test]
 fn who_says_nothing_has_submitted_nothing() {
     let task = Graded::of("digits-soup");
-    for (agent, code, signal) in [("exit 0", Some(0), None), ("exit 7", Some(7), None), ("kill -SEGV $$", None, Some(11))] {
+    for (agent, code, signal) in
+        [("exit 0", Some(0), None), ("exit 7", Some(7), None), ("kill -SEGV $$", None, Some(11))]
+    {
         let run = task.shell(&format!("echo mine > note; {agent}")).end().closed("nothing_submitted");
         let end = run.end_of("explore");
         assert_eq!((end["exit_code"].as_i64(), end["signal"].as_i64()), (code, signal), "{agent}");
@@ -62,14 +68,17 @@ fn who_says_nothing_has_submitted_nothing() {
 #[test]
 fn who_gives_up_says_why() {
     let task = Graded::of("digits-soup");
-    let run = task.shell("/opt/harness/no_candidate.sh 'the pool is poor'; sleep 60").end().closed("no_candidate");
+    let run =
+        task.shell("/opt/harness/no_candidate.sh 'the pool is poor'; sleep 60").end().closed("no_candidate");
     assert_eq!(run.event("no_candidate")["reason"], "the pool is poor");
     assert!(run.all("submitted").is_empty() && run.all("deadline_capture").is_empty());
     assert_eq!(run.receipt()["result"]["sigma"], "0.000000");
-    assert!(run.json("run.json")["overrides"].as_array().unwrap().is_empty());
+    // Official, unless this caller had to lower something.
+    let overrides = run.json("run.json")["overrides"].as_array().unwrap().len();
+    assert_eq!(overrides == 0, task.site().limits() && task.site().caller().is_root());
 }
 
-/// Seed B: after submission the agent can no longer modify or interact.
+/// AI4AI-Bench: after submission the agent can no longer modify or interact.
 #[test]
 fn a_choice_is_made_once_and_is_the_end() {
     let task = Graded::of("digits-direct");

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod choices;
+mod documents;
 mod lifecycles;
 mod replays;
 mod validations;

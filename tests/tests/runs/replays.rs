@@ -23,11 +23,13 @@ fn replay<'a>(task: &'a Graded, program: &str) -> GradedRun<'a> {
 /// Name, progress and validity of what was looked at, in order.
 fn looked_at<'a>(run: &'a GradedRun<'_>) -> Vec<(&'a str, u64, bool)> {
     let all = run.all("checkpoint_validated").into_iter();
-    all.map(|event| (event["name"].as_str().unwrap(), event["progress"].as_u64().unwrap(), event["valid"] == true))
-        .collect()
+    all.map(|event| {
+        (event["name"].as_str().unwrap(), event["progress"].as_u64().unwrap(), event["valid"] == true)
+    })
+    .collect()
 }
 
-/// Seed B: the valid ones with the greatest numeric progress; progress stands in the directory's name.
+/// AI4AI-Bench: the valid ones with the greatest numeric progress; progress stands in the directory's name.
 #[test]
 fn of_many_checkpoints_the_last_three_valid_ones_are_scored() {
     let program = r#"
@@ -50,8 +52,13 @@ os.mkfifo(out / "soup-21" / "weights.json")
     let task = Graded::of("digits-soup");
     let run = replay(&task, program).closed("scored");
     // 21 and 20 cannot be sealed; 19 has no payload and 12 is no soup: neither takes a place. 1 is not looked at.
-    let expected =
-        [("soup-19", 19, false), ("soup-12", 12, false), ("soup-010", 10, true), ("soup-9", 9, true), ("soup-8", 8, true)];
+    let expected = [
+        ("soup-19", 19, false),
+        ("soup-12", 12, false),
+        ("soup-010", 10, true),
+        ("soup-9", 9, true),
+        ("soup-8", 8, true),
+    ];
     assert_eq!(looked_at(&run), expected);
     assert_eq!(run.event("checkpoints_selected")["checkpoints"].as_array().unwrap().len(), 3);
     assert_eq!(run.all("verdict").len(), 3);
@@ -79,7 +86,10 @@ fn what_was_written_before_a_crash_is_scored() {
     assert_eq!(looked_at(&run), [("soup-2", 2, true), ("soup-1", 1, true)]);
     assert_eq!(run.all("verdict").len(), 2);
     let scores: Vec<_> = run.all("verdict").iter().map(|event| event["counts"]["ok"].as_u64()).collect();
-    assert_eq!(run.event("scored")["score"]["sum"].as_str().unwrap().parse::<u64>().ok(), scores.into_iter().max().flatten());
+    assert_eq!(
+        run.event("scored")["score"]["sum"].as_str().unwrap().parse::<u64>().ok(),
+        scores.into_iter().max().flatten()
+    );
 }
 
 #[test]
@@ -90,7 +100,7 @@ fn what_was_written_before_the_time_was_over_is_scored() {
     assert_eq!(looked_at(&run), [("soup-2", 2, true), ("soup-1", 1, true)]);
 }
 
-/// Seed B, failure accounting: a replay that produced nothing valid is a class of its own, and scores zero.
+/// AI4AI-Bench, failure accounting: a replay that produced nothing valid is a class of its own, and scores zero.
 #[test]
 fn a_replay_without_anything_valid_scores_nothing() {
     let task = Graded::of("digits-soup");
@@ -101,7 +111,7 @@ fn a_replay_without_anything_valid_scores_nothing() {
     }
 }
 
-/// Seed B: the replay inherits no rollouts, caches, outputs or shell exports; it invokes one entry command.
+/// AI4AI-Bench: the replay inherits no rollouts, caches, outputs or shell exports; it invokes one entry command.
 #[test]
 fn nothing_of_research_is_there_in_the_replay() {
     let places = r#"
@@ -115,19 +125,21 @@ def traces():
     found = [place for place in PLACES if os.path.exists(place)]
     found += ["environment"] * ("LEFT" in os.environ)
     found += ["memory"] * (ctypes.CDLL(None).shmget(0x4c454654, 64, 0) != -1)
-    found += ["process " + name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid() and
-        b"left-running" in open(f"/proc/{name}/cmdline", "rb").read()]
+    others = [open(f"/proc/{name}/cmdline", "rb").read() for name in os.listdir("/proc") if name.isdigit()
+        and int(name) != os.getpid()]
+    found += ["process"] * any(b"left-running" in line for line in others)
     return found
 "#
     );
     let task = Graded::of("digits-soup");
     let program = format!("{WRITE}{see}print(traces())\nwrite('soup-1', 1)");
     let agent = format!(
-        "import os, subprocess, ctypes\n{see}
+        "import os, subprocess, ctypes, time\n{see}
 os.environ['LEFT'] = '1'
 for place in PLACES: open(place, 'w').write('left')
 ctypes.CDLL(None).shmget(0x4c454654, 64, 0o1666)
 subprocess.Popen(['sh', '-c', 'sleep 60; true left-running'], start_new_session=True)
+time.sleep(0.3)
 print(len(traces()), flush=True)
 open('soup.py', 'w').write({program:?})
 os.remove('/workspace/left'); os.remove('/workspace/data/left')

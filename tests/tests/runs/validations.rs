@@ -11,9 +11,11 @@ fn task() -> Graded {
         if 'hang' in told: time.sleep(600)\n    \
         if 'wait' in told: time.sleep(1.5)\n    \
         open('/trajectories/seen.txt', 'w').write(hashlib.sha256(open('/candidate/model.json', 'rb').read()).hexdigest())\n";
-    Graded::of("digits-direct")
-        .edit("tests/score.py", "def main():\n", hook)
-        .edit("task.toml", "limits = { wall = \"1m\" }\n\n[[airlock.phase]]\nname = \"score\"", "limits = { wall = \"5s\" }\n\n[[airlock.phase]]\nname = \"score\"")
+    Graded::of("digits-direct").edit("tests/score.py", "def main():\n", hook).edit(
+        "task.toml",
+        "limits = { wall = \"1m\" }\n\n[[airlock.phase]]\nname = \"score\"",
+        "limits = { wall = \"5s\" }\n\n[[airlock.phase]]\nname = \"score\"",
+    )
 }
 
 #[test]
@@ -46,8 +48,15 @@ fn candidates_are_validated_in_their_order_whole_or_in_part() {
     let planned: Vec<_> = results.iter().map(|event| event["counts"]["planned"].as_u64().unwrap()).collect();
     assert_eq!(planned, [200, 2, 200, 200]);
     assert_eq!(fraction(&results[0]["score"]), fraction(&results[2]["score"]));
-    assert!(printed.contains("planned      2 (a subset)\n") && printed.contains("row-3") && printed.contains("row-1 "), "{printed}");
-    for refused in ["there is no such ticket", "the validation is not in the queue", "the parameters are not those"] {
+    assert!(
+        printed.contains("planned      2 (a subset)\n")
+            && printed.contains("row-3")
+            && printed.contains("row-1 "),
+        "{printed}"
+    );
+    for refused in
+        ["there is no such ticket", "the validation is not in the queue", "the parameters are not those"]
+    {
         assert!(printed.contains(refused), "{refused}: {printed}");
     }
     // What the scorer kept is there to be read, for each ticket, and by nobody to be changed.
@@ -57,7 +66,7 @@ fn candidates_are_validated_in_their_order_whole_or_in_part() {
     assert_eq!(printed.matches("Read-only file system").count(), 3, "{printed}");
 }
 
-/// Seed A: a validation that fails is an event, and research goes on.
+/// VibeTraining-Bench: a validation that fails is an event, and research goes on.
 #[test]
 fn a_validation_that_fails_does_not_end_research() {
     let agent = "exec 2>&1
@@ -67,7 +76,8 @@ fn a_validation_that_fails_does_not_end_research() {
         /opt/harness/submit.sh";
     let task = task();
     let run = task.shell(agent).end().closed("scored");
-    let causes: Vec<_> = run.all("validation_failed").iter().map(|event| event["cause"].as_str().unwrap()).collect();
+    let causes: Vec<_> =
+        run.all("validation_failed").iter().map(|event| event["cause"].as_str().unwrap()).collect();
     let none = "the scorer gave no verdict that counts";
     assert_eq!(causes, [none, none, "the scorer did not end in time"]);
     assert_eq!(run.event("validation_result")["ticket"], 4);

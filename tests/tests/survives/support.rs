@@ -317,6 +317,9 @@ impl Bench {
                 signed.iter().find(|(name, _)| name.starts_with(&phase) && name.ends_with("/end.json"));
             assert_eq!(event["report"], report.unwrap().1.to_string().as_str(), "the end report of {phase}");
         }
+        let public = self.site.path("private/signing.pub");
+        let verified = self.site.airlock_with(["task", "verify", run.to_str().unwrap(), "--key", public.to_str().unwrap()]);
+        assert_eq!(verified.code, 0, "{verified}");
         statement
     }
 }

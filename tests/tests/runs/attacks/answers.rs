@@ -66,12 +66,19 @@ fn no_answer_secret_neighbour_or_way_out_is_found() {
     let _abstract = UnixListener::bind_addr(&address).unwrap();
 
     let mut outside = Command::new("python3");
-    outside.args(["-c", LOOK]).arg(task.task("")).arg(format!("port={port}")).env("SECRET", "CANARY-environment-");
+    outside
+        .args(["-c", LOOK])
+        .arg(task.task(""))
+        .arg(format!("port={port}"))
+        .env("SECRET", "CANARY-environment-");
     let outside = seen(&String::from_utf8(outside.output().unwrap().stdout).unwrap());
     for known in ["config", "environment", "open", "rubric", "seed", "solution"] {
         assert!(words(&outside["canaries"]).contains(&known), "{known}: {outside}");
     }
-    assert!(words(&outside["reach"]).contains(&"tcp") && words(&outside["reach"]).contains(&"abstract"), "{outside}");
+    assert!(
+        words(&outside["reach"]).contains(&"tcp") && words(&outside["reach"]).contains(&"abstract"),
+        "{outside}"
+    );
 
     let agent = format!(
         "set -e; python3 - port={port} <<'END'\n{LOOK}\nEND
@@ -100,7 +107,8 @@ fn no_answer_secret_neighbour_or_way_out_is_found() {
         assert!(saw["pids"].as_u64() <= Some(4), "{phase}: {saw}");
         assert_eq!(words(&saw["reach"]), [""; 0], "{phase}: {saw}");
         // Its own shell is open to a program, as process 2. Airlock's process 1 is not, and there is no other.
-        let open: Vec<_> = words(&saw["memory"]).into_iter().filter(|way| !way.starts_with("/proc/2/")).collect();
+        let open: Vec<_> =
+            words(&saw["memory"]).into_iter().filter(|way| !way.starts_with("/proc/2/")).collect();
         assert_eq!(open, [""; 0], "{phase}: {saw}");
         assert_eq!(words(&saw["capabilities"]), ["0000000000000000"; 5], "{phase}: {saw}");
         assert_eq!(words(&saw["confined"]), ["1", "2"], "{phase}: {saw}");
@@ -149,7 +157,10 @@ time.sleep(60)
     let claimed = run.place(|event| event["type"] == "final_claimed");
     for phase in ["explore", "grader"] {
         let number = run.phase_names().iter().position(|name| *name == phase).unwrap();
-        assert!(run.place(|event| event["type"] == "phase_ended" && event["phase"] == number) < claimed, "{phase}");
+        assert!(
+            run.place(|event| event["type"] == "phase_ended" && event["phase"] == number) < claimed,
+            "{phase}"
+        );
     }
 }
 
@@ -161,7 +172,10 @@ fn a_patch_that_knows_a_hidden_row_is_refused() {
     std::fs::File::open(task.task("assets/test.csv")).unwrap().read_to_string(&mut rows).unwrap();
     let row = rows.lines().nth(7).unwrap();
     let program = std::fs::read_to_string(task.task("environment/soup.py")).unwrap();
-    let wide: String = row.chars().map(|c| char::from_u32(if c.is_ascii_digit() { c as u32 + 0xfee0 } else { c as u32 }).unwrap()).collect();
+    let wide: String = row
+        .chars()
+        .map(|c| char::from_u32(if c.is_ascii_digit() { c as u32 + 0xfee0 } else { c as u32 }).unwrap())
+        .collect();
     for literal in [row.to_owned(), row.replace(',', " ,\t"), wide] {
         let run = soup(&task, &format!("ROW = '''{literal}'''\n{program}")).end().closed("gate_failed");
         assert!(gate_words(&run).contains("[hidden-row]"), "{}", gate_words(&run));
@@ -187,7 +201,11 @@ fn what_validations_returned_is_not_trained_on() {
     };
     let episodes = "/run/airlock/feedback/v-1/episodes.txt";
     let run = task.shell(&agent(&format!("sed -n 5p {episodes} | tr a-z A-Z"))).end().closed("gate_failed");
-    assert!(gate_words(&run).contains("data/notes.txt, line 1: the text of what a validation returned"), "{}", gate_words(&run));
+    assert!(
+        gate_words(&run).contains("data/notes.txt, line 1: the text of what a validation returned"),
+        "{}",
+        gate_words(&run)
+    );
     // To have read it, and to count what is in it, is allowed.
     task.shell(&agent(&format!("wc {episodes}"))).end().closed("scored");
 }

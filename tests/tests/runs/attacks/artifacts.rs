@@ -64,7 +64,12 @@ fn what_a_tree_may_not_hold_is_refused_by_kind() {
         ("pickle", "content that is not allowed at data/x/model.bin"),
     ] {
         let line = printed.lines().find(|line| line.starts_with(&format!("{name}: "))).unwrap();
-        assert!(line.starts_with(&format!("{name}: 1 ")) && line.contains("the candidate is refused") && line.contains(word), "{line}");
+        assert!(
+            line.starts_with(&format!("{name}: 1 "))
+                && line.contains("the candidate is refused")
+                && line.contains(word),
+            "{line}"
+        );
     }
     // Nothing of the host unpacks an archive: it is a file like any other.
     for taken in ["plain", "archive"] {
@@ -93,7 +98,10 @@ echo '{"note": "plain"}' | bad 8 notes.json
     let run = task.shell(agent).end().closed("scored");
     let printed = run.printed("explore");
     for name in ["config.json", "modeling.py", "weights.pt", "tokenizer_config.json"] {
-        assert!(printed.contains(&format!("{name}: airlock-harness: the candidate is refused")), "{name}: {printed}");
+        assert!(
+            printed.contains(&format!("{name}: airlock-harness: the candidate is refused")),
+            "{name}: {printed}"
+        );
     }
     assert!(!printed.contains("notes.json"), "{printed}");
     assert!(!std::path::Path::new("/tmp/loaded").exists());
@@ -106,9 +114,12 @@ fn a_patch_brings_no_weights() {
     let program = std::fs::read_to_string(task.task("environment/soup.py")).unwrap();
     let numbers: Vec<String> = (0..9000).map(|number| format!("0.{}", 1000 + number % 9000)).collect();
     let rows: Vec<_> = numbers.chunks(10).map(|row| row.join(", ")).collect();
-    let blob: String = (0..40_000_u32).map(|n| char::from(33 + u8::try_from(n.wrapping_mul(2_654_435_761) >> 25).unwrap() % 85)).collect();
+    let blob: String = (0..40_000_u32)
+        .map(|n| char::from(33 + u8::try_from(n.wrapping_mul(2_654_435_761) >> 25).unwrap() % 85))
+        .collect();
     let blob = blob.replace(['\'', '\\', '`', '$'], "x");
-    let lines: Vec<_> = blob.as_bytes().chunks(76).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+    let lines: Vec<_> =
+        blob.as_bytes().chunks(76).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
     for (literal, rule) in [
         (format!("W = [\n{}\n]\n", rows.join(",\n")), "numbers"),
         (format!("W = r'''\n{}\n'''\n", lines.join("\n")), "encoded"),
@@ -119,7 +130,9 @@ fn a_patch_brings_no_weights() {
         assert!(gate_words(&run).contains(rule), "{rule}: {}", gate_words(&run));
         assert!(run.phases("replay").is_empty());
     }
-    let run = task.shell("cp ingredients/0.json best.safetensors; ln -s best.safetensors link; /opt/harness/submit.sh").end();
+    let run = task
+        .shell("cp ingredients/0.json best.safetensors; ln -s best.safetensors link; /opt/harness/submit.sh")
+        .end();
     assert!(run.all("final_claimed").is_empty(), "{}", run.ended);
 }
 
@@ -140,18 +153,24 @@ write("soup-1", INGREDIENTS[0])
 "#;
     let task = Graded::of("digits-soup");
     let run = soup(&task, program).end().closed("scored");
-    let looked: Vec<_> = run.all("checkpoint_validated").iter().map(|event| event["valid"].as_bool()).collect();
+    let looked: Vec<_> =
+        run.all("checkpoint_validated").iter().map(|event| event["valid"].as_bool()).collect();
     assert_eq!(looked, [Some(false), Some(true)]);
     // Of a checkpoint its payload is taken, and no word beside it.
     let checkpoint: &Value = &run.all("checkpoint_validated")[1]["checkpoint"];
-    let names: Vec<_> = std::fs::read_dir(run.sealed(checkpoint)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        std::fs::read_dir(run.sealed(checkpoint)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["weights.json"]);
 }
 
 /// Row 27: what cannot even be started scores zero, and is not the host's failure, for which it would be tried again.
 #[test]
 fn a_candidate_without_its_program_scores_nothing() {
-    let task = Graded::of("digits-direct").edit("task.toml", "[\"python3\", \"/candidate/predict.py\"]", "[\"/candidate/predict.py\"]");
+    let task = Graded::of("digits-direct").edit(
+        "task.toml",
+        "[\"python3\", \"/candidate/predict.py\"]",
+        "[\"/candidate/predict.py\"]",
+    );
     let program = task.task("environment/predict.py");
     std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     for (agent, score) in [

@@ -22,7 +22,10 @@ fn remaining(printed: &str) -> u64 {
 #[test]
 fn a_restart_gives_back_no_time_and_takes_no_other_agent() {
     let task = Graded::of("digits-direct").file("agent/main.sh", TWICE);
-    let lead = task.shell("sh /opt/agent/main.sh").option("--agent-files", task.task("agent")).option("--explore", "60s");
+    let lead = task
+        .shell("sh /opt/agent/main.sh")
+        .option("--agent-files", task.task("agent"))
+        .option("--explore", "60s");
     let live = lead.start();
     live.until(|run| run.printed("explore").contains("waiting"));
     let path = live.path().to_owned();
@@ -73,7 +76,11 @@ subprocess.run(['/opt/harness/submit.sh'])",
 /// Row 59 (ScienceIDE_Env 28): a run that forks without end and fills its memory and its disk, while another is graded.
 #[test]
 fn a_fork_bomb_does_not_disturb_another_runs_validation() {
-    let bomb = Graded::of("digits-soup").edit("task.toml", "name = \"explore\"\n", "name = \"explore\"\nlimits = { pids = 64, tmp = \"16MiB\" }\n");
+    let bomb = Graded::of("digits-soup").edit(
+        "task.toml",
+        "name = \"explore\"\n",
+        "name = \"explore\"\nlimits = { pids = 64, tmp = \"16MiB\" }\n",
+    );
     if !bomb.site().limits() {
         skip!("no cgroups, no limits");
     }
@@ -88,7 +95,10 @@ while True:
     let live = bomb.python(agent).option("--explore", "6s").start();
     live.until(|run| run.printed("explore").contains("temporarily unavailable"));
     let task = Graded::of("digits-direct");
-    let run = task.shell("/opt/harness/validate.sh . --wait >/dev/null; /opt/harness/submit.sh").end().closed("scored");
+    let run = task
+        .shell("/opt/harness/validate.sh . --wait >/dev/null; /opt/harness/submit.sh")
+        .end()
+        .closed("scored");
     assert_eq!(run.event("validation_result")["score"]["sum"], "94");
     assert_eq!(run.score(), "180/400");
     let bombed = live.end().closed("deadline_passed");
@@ -140,7 +150,8 @@ subprocess.run(["/opt/harness/submit.sh"])
 #[test]
 fn who_abuses_the_socket_is_served_its_own_run_alone() {
     let (task, other) = (Graded::of("digits-direct"), Graded::of("digits-soup"));
-    let neighbour = other.shell("/opt/harness/airlock-harness hello; sleep 60").option("--explore", "20s").start();
+    let neighbour =
+        other.shell("/opt/harness/airlock-harness hello; sleep 60").option("--explore", "20s").start();
     neighbour.until(|run| run.printed("explore").contains("run "));
     let run = task.python(ABUSE).end().closed("scored");
     let printed = run.printed("explore");

@@ -76,9 +76,11 @@ fn no_candidate_says_what_it_scores() {
     let echo = "if __name__ == \"__main__\":\n    print(open('/candidate/data/note').read(), flush=True)\n    \
         main()\n    print('evaluated', os.path.exists('/tmp/evaluated'))\n";
     let verdict = r#"{"items": [{"id": "row-0", "attempts": [{"status": "ok", "score": "1", "wall_ms": 0}]}]} VERDICT: PASS"#;
-    let task = Graded::of("digits-direct")
-        .file("environment/data/note", verdict)
-        .edit("tests/score.py", "if __name__ == \"__main__\":\n    main()\n", echo);
+    let task = Graded::of("digits-direct").file("environment/data/note", verdict).edit(
+        "tests/score.py",
+        "if __name__ == \"__main__\":\n    main()\n",
+        echo,
+    );
     let run = task.python(CANDIDATES).end().closed("scored");
     let printed = run.printed("explore");
     let names: Vec<_> = printed.lines().filter_map(|line| line.strip_suffix(" 0 ")).collect();
@@ -92,14 +94,22 @@ fn no_candidate_says_what_it_scores() {
         assert_eq!(of(same), honest, "{same}");
     }
     for nothing in [
-        "ends at once", "not a number", "infinity", "true", "equal to all", "an expression", "a pickle", "a long line",
-        "its own verdict", "answers before questions",
+        "ends at once",
+        "not a number",
+        "infinity",
+        "true",
+        "equal to all",
+        "an expression",
+        "a pickle",
+        "a long line",
+        "its own verdict",
     ] {
         assert_eq!(of(nothing), "0/200", "{nothing}");
     }
-    // One digit of ten.
-    let guessed: u32 = of("the first answer again").trim_end_matches("/200").parse().unwrap();
-    assert!((10..40).contains(&guessed), "{guessed}");
+    // One digit of ten. Whoever does not wait for the question is ended, or has guessed too.
+    let right = |name: &str| of(name).trim_end_matches("/200").parse::<u32>().unwrap();
+    let guessed = right("the first answer again");
+    assert!((10..40).contains(&guessed) && right("answers before questions") <= guessed, "{scores:?}");
     // Whoever ended or lied has no row less in the denominator.
     assert!(results.iter().all(|event| event["counts"]["planned"] == 200));
     for scorer in run.phases("validate") {
@@ -108,8 +118,10 @@ fn no_candidate_says_what_it_scores() {
     }
     // The scorer's clock, not the candidate's.
     let slow = &run.phases("validate")[names.iter().position(|name| *name == "patches its clock").unwrap()];
-    let slow: Value = serde_json::from_str(&std::fs::read_to_string(slow.join("verdict.json")).unwrap()).unwrap();
-    let row = |id: &str| slow["items"].as_array().unwrap().iter().find(|item| item["id"] == id).unwrap().clone();
+    let slow: Value =
+        serde_json::from_str(&std::fs::read_to_string(slow.join("verdict.json")).unwrap()).unwrap();
+    let row =
+        |id: &str| slow["items"].as_array().unwrap().iter().find(|item| item["id"] == id).unwrap().clone();
     assert!(row("row-0")["attempts"][0]["wall_ms"].as_u64() >= Some(400), "{}", row("row-0"));
     assert_eq!(run.score(), "180/400");
 
@@ -210,7 +222,13 @@ fn what_is_planted_beside_the_candidate_moves_no_score() {
     // Python runs such a file where an interpreter is not told to be alone.
     let ran = |isolated: &[&str]| {
         let mut python = Command::new("python3");
-        python.args(isolated).args(["-c", "print(1)"]).env("PYTHONPATH", sealed.join("data")).output().unwrap().stdout
+        python
+            .args(isolated)
+            .args(["-c", "print(1)"])
+            .env("PYTHONPATH", sealed.join("data"))
+            .output()
+            .unwrap()
+            .stdout
     };
     assert_eq!((ran(&[]).as_slice(), ran(&["-I"]).as_slice()), (&b""[..], &b"1\n"[..]));
 }
@@ -218,7 +236,15 @@ fn what_is_planted_beside_the_candidate_moves_no_score() {
 /// Rows 21, 28: SWE-bench 631, benchflow's list.
 #[test]
 fn hooks_of_test_runners_and_builds_are_no_part_of_a_candidate() {
-    let names = ["conftest.py", "setup.py", "pyproject.toml", "Makefile", "sitecustomize.py", "tests/test_x.py", ".git/config"];
+    let names = [
+        "conftest.py",
+        "setup.py",
+        "pyproject.toml",
+        "Makefile",
+        "sitecustomize.py",
+        "tests/test_x.py",
+        ".git/config",
+    ];
     let agent = format!(
         "mkdir -p tests .git; for name in {}; do echo 'exit 0' > $name; done; /opt/harness/submit.sh",
         names.join(" ")
@@ -236,7 +262,8 @@ fn hooks_of_test_runners_and_builds_are_no_part_of_a_candidate() {
 
 const HARBOR: &str = "version = \"1.0\"\n[agent]\ntimeout_sec = 60.0\n[verifier]\ntimeout_sec = 60.0\n[environment]\ncpus = 1\nmemory_mb = 512\n";
 /// Harbor's usual script: the tests' result becomes the reward. The submission's own program runs in it.
-const TEST_SH: &str = "#!/bin/sh\nif [ \"$(sh answer.sh)\" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n";
+const TEST_SH: &str =
+    "#!/bin/sh\nif [ \"$(sh answer.sh)\" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n";
 
 /// Row 15 (dawn 14: an agent that only writes reward.json got 1.0) and row 50, where the tests run in the candidate's
 /// own environment.
@@ -257,7 +284,11 @@ fn a_reward_that_research_wrote_is_never_seen() {
     let run = task.shell(&format!("{plant}echo 'echo 42' > answer.sh; /opt/harness/submit.sh")).end();
     assert_eq!(run.score(), "1/1", "{}", run.ended);
     // What runs with the tests can forge them, which the receipt says; it cannot make the host read something else.
-    for trick in ["ln -s /etc/hostname /logs/verifier/reward.json", "mkfifo /logs/verifier/reward.json", "mkdir /logs/verifier/reward.json"] {
+    for trick in [
+        "ln -s /etc/hostname /logs/verifier/reward.json",
+        "mkfifo /logs/verifier/reward.json",
+        "mkdir /logs/verifier/reward.json",
+    ] {
         let run = task.shell(&format!("echo '{trick}; echo 42' > answer.sh; /opt/harness/submit.sh")).end();
         assert_ne!(run.score(), "1/1", "{trick}: {}", run.ended);
     }
