@@ -46,7 +46,11 @@ impl Disk {
     }
 
     fn lead(&self, word: &str) -> Command {
-        let lead = self.bench.lead(word);
+        self.inside(&self.bench.lead(word))
+    }
+
+    /// The command, where the disk is seen.
+    fn inside(&self, lead: &Command) -> Command {
         let mut command = self.bench.command("nsenter");
         command.args(["-m", "-t", &self.holder.id().to_string(), "--"]);
         command.arg(lead.get_program()).args(lead.get_args());
@@ -62,6 +66,14 @@ impl Disk {
     fn resume(&self) -> Led<'_> {
         let mut command = self.lead("resume");
         self.bench.start(command.arg(self.place.join("run")), self.view("run"))
+    }
+
+    /// Checks that the run is whole.
+    #[track_caller]
+    fn verified(&self) {
+        let mut command = self.inside(&self.bench.verify());
+        self.bench.start(command.arg(self.place.join("run")), self.view("run")).end().with(0, &[]);
+        self.bench.compared(&self.view("run"));
     }
 
     /// Fills it to the last byte.
@@ -100,7 +112,7 @@ head -c 200M /dev/zero > big; sleep 60";
     fs::remove_file(run.join("work/workspace/big")).unwrap();
     disk.resume().end().with(0, &[]);
     assert_eq!(score(&run), "2");
-    disk.bench.receipt(&run);
+    disk.verified();
 }
 
 #[test]
@@ -115,7 +127,7 @@ cat why >&2; rm big; /opt/harness/validate.sh . --wait && /opt/harness/submit.sh
     assert_eq!(count(&events(&run), "phase_started", Some(("name", "explore"))), 1);
     let said = fs::read_to_string(run.join("phases/1-explore/stderr.log")).unwrap();
     assert!(said.contains("no room"), "{said}");
-    disk.bench.receipt(&run);
+    disk.verified();
 }
 
 /// It was acknowledged, so it is not the candidate's fault that it does not fit.
@@ -131,7 +143,7 @@ fn a_choice_that_does_not_fit_waits_for_room() {
     fs::remove_file(run.join("work/workspace/big")).unwrap();
     disk.resume().end().with(0, &[]);
     assert_eq!(score(&run), "2");
-    disk.bench.receipt(&run);
+    disk.verified();
 }
 
 #[test]
@@ -151,5 +163,5 @@ while :; do /opt/harness/validate.sh .; done";
     let after = events(&run);
     assert!(after.starts_with(&before), "nothing that was acknowledged is lost");
     assert_eq!(score(&run), "2");
-    disk.bench.receipt(&run);
+    disk.verified();
 }
