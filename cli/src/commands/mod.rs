@@ -10,6 +10,7 @@ use clap::CommandFactory;
 
 use crate::args::{Cli, CompletionArgs, Shell};
 
+pub(crate) mod audit;
 pub(crate) mod doctor;
 pub(crate) mod plan;
 pub(crate) mod policy;
