@@ -163,7 +163,7 @@ pub(crate) enum PolicyCommand {
         format: FormatArgs,
     },
     /// Say whether something can be done under a policy on this host, and which clause decides
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
     /// Print the JSON Schema of policy files
     Schema,
 }

@@ -40,7 +40,7 @@ pub(crate) fn policy(args: PolicyArgs) -> Result<ExitCode> {
             }
         }
         PolicyCommand::Diff { before, after, format } => return explain::diff(&before, &after, &format),
-        PolicyCommand::Explain(args) => return explain::explain(args),
+        PolicyCommand::Explain(args) => return explain::explain(*args),
         PolicyCommand::Schema => output::json(&airlock_policy::json_schema())?,
     }
     Ok(ExitCode::SUCCESS)

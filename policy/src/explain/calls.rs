@@ -7,7 +7,7 @@ use airlock_runtime::seccomp::{FilterTable, NESTING, SeccompData, Verdict, refus
 use airlock_runtime::spec::Network;
 
 use super::question::Act;
-use super::{Answer, Explained};
+use super::{Answer, Explained, Refusal};
 
 impl Explained<'_> {
     pub(super) fn syscall(&self, name: &str) -> Answer {
@@ -36,7 +36,7 @@ impl Explained<'_> {
         let family = u64::from(family.unsigned_abs());
         for (call, args) in [("socket", &[family, 1, 0][..]), ("connect", &[])] {
             if let Some(refused) = self.refused(call, args) {
-                return refused;
+                return self.refusal(refused);
             }
         }
         match self.spec.airlock.network {
@@ -51,7 +51,7 @@ impl Explained<'_> {
     pub(super) fn connect_unix(&self, path: &Path) -> Answer {
         for (call, args) in [("socket", &[1, 1, 0][..]), ("connect", &[])] {
             if let Some(refused) = self.refused(call, args) {
-                return refused;
+                return self.refusal(refused);
             }
         }
         // To connect is to write to the socket; what is not there cannot be made by that.
@@ -60,14 +60,14 @@ impl Explained<'_> {
     }
 
     /// The refusal of a call with these arguments, if the filter refuses it.
-    pub(super) fn refused(&self, call: &str, args: &[u64]) -> Option<Answer> {
+    pub(super) fn refused(&self, call: &str, args: &[u64]) -> Option<Refusal> {
         let program = self.program()?;
         let mut all = [0; 6];
         all.iter_mut().zip(args).for_each(|(slot, arg)| *slot = *arg);
         let data = SeccompData::native(syscall_number(call)?, all).ok()?;
         let verdict = run(program, &data).unwrap_or(Verdict::KillProcess);
         let clause = self.filter_clause(call);
-        (!verdict.lets_through()).then(|| self.no(clause, format!("{call} gets `{verdict}`")))
+        (!verdict.lets_through()).then(|| Refusal::new(clause, format!("{call} gets `{verdict}`")))
     }
 
     /// The clause that says what becomes of a call.

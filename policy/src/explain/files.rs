@@ -6,7 +6,10 @@ use airlock_runtime::plan::Access;
 
 use super::question::Act;
 use super::tree::{Entry, Way};
-use super::{Answer, Explained};
+use super::{Answer, Explained, Refusal};
+
+/// A right in words, the list that narrows it, and where it stands in a rule.
+type Right = (&'static str, &'static str, fn(&Access) -> bool);
 
 /// `O_WRONLY | O_CREAT`.
 const WRITING: u64 = 0o101;
@@ -29,7 +32,7 @@ impl Explained<'_> {
         };
         match found {
             Ok(why) => self.yes(&clause, why),
-            Err(answer) => answer,
+            Err(refusal) => self.refusal(refusal),
         }
     }
 
@@ -51,13 +54,17 @@ impl Explained<'_> {
             .then(|| self.no("root", format!("{} is read-only", way.path.display())))
     }
 
-    fn existing(&self, act: Act, way: &Way<'_>, entry: &Entry) -> Result<String, Answer> {
+    fn existing(&self, act: Act, way: &Way<'_>, entry: &Entry) -> Result<String, Refusal> {
         let clause = Self::clause(way);
         let path = way.path.display();
         match act {
             Act::See => return Ok(format!("{path} is there")),
-            Act::Exec if entry.directory => return Err(self.no(clause, format!("{path} is a directory"))),
-            Act::Write if entry.directory => return Err(self.no(clause, format!("{path} is a directory"))),
+            Act::Exec if entry.directory => {
+                return Err(Refusal::new(clause, format!("{path} is a directory")));
+            }
+            Act::Write if entry.directory => {
+                return Err(Refusal::new(clause, format!("{path} is a directory")));
+            }
             _ => {}
         }
         self.mounted(act, way, entry.device)?;
@@ -67,7 +74,7 @@ impl Explained<'_> {
             Act::Exec => (1, "run"),
         };
         if entry.may & bit == 0 {
-            return Err(self.no(clause, format!("by its mode, {path} may not be {word}: EACCES")));
+            return Err(Refusal::new(clause, format!("by its mode, {path} may not be {word}: EACCES")));
         }
         let wanted = match act {
             Act::Read | Act::See if entry.directory => Access { list: true, ..Access::default() },
@@ -81,10 +88,10 @@ impl Explained<'_> {
     }
 
     /// What is not there can be made, and then run.
-    fn missing(&self, act: Act, way: &Way<'_>) -> Result<String, Answer> {
+    fn missing(&self, act: Act, way: &Way<'_>) -> Result<String, Refusal> {
         let clause = Self::clause(way);
         let path = way.path.display();
-        let absent = |why: &str| self.no(clause, format!("nothing is at {path}{why}: ENOENT"));
+        let absent = |why: &str| Refusal::new(clause, format!("nothing is at {path}{why}: ENOENT"));
         if matches!(act, Act::See | Act::Read) {
             return Err(absent(""));
         }
@@ -97,7 +104,7 @@ impl Explained<'_> {
         self.mounted(Act::Write, way, false)?;
         if parent.may & 2 == 0 {
             let message = format!("nothing is at {path}, and its directory may not be written: EACCES");
-            return Err(self.no(clause, message));
+            return Err(Refusal::new(clause, message));
         }
         self.landlocked(&way.path, Access { write: true, create: true, ..Access::default() })?;
         self.called(Act::Write)?;
@@ -111,26 +118,28 @@ impl Explained<'_> {
     }
 
     /// The mount's flags.
-    fn mounted(&self, act: Act, way: &Way<'_>, device: bool) -> Result<(), Answer> {
+    fn mounted(&self, act: Act, way: &Way<'_>, device: bool) -> Result<(), Refusal> {
         let mount = way.mount;
         let (place, clause) = (mount.target.display(), &mount.clause);
         match act {
             // A device node is written to without a write to the file system that it lies in.
             Act::Write if mount.flags.read_only && !device => {
-                Err(self.no(clause, format!("{place} is read-only: EROFS")))
+                Err(Refusal::new(clause, format!("{place} is read-only: EROFS")))
             }
-            Act::Exec if mount.flags.no_exec => Err(self.no(clause, format!("{place} is noexec: EACCES"))),
+            Act::Exec if mount.flags.no_exec => {
+                Err(Refusal::new(clause, format!("{place} is noexec: EACCES")))
+            }
             _ => Ok(()),
         }
     }
 
     /// Rights that some rule at or above the path grants.
-    fn landlocked(&self, path: &Path, wanted: Access) -> Result<(), Answer> {
+    fn landlocked(&self, path: &Path, wanted: Access) -> Result<(), Refusal> {
         let Some(rules) = self.landlock() else { return Ok(()) };
         let granted = |right: fn(&Access) -> bool| {
             rules.iter().any(|rule| path.starts_with(&rule.path) && right(&rule.access))
         };
-        let rights: [(&str, &str, fn(&Access) -> bool); 5] = [
+        let rights: [Right; 5] = [
             ("read", "landlock.read", |access| access.read),
             ("run", "landlock.read", |access| access.exec),
             ("list", "landlock.read", |access| access.list),
@@ -144,11 +153,11 @@ impl Explained<'_> {
             _ => self.policy.landlock.write.is_some(),
         };
         let clause = if stated { clause } else { "landlock.enabled" };
-        Err(self.no(clause, format!("Landlock lets nobody {word} {}: EACCES", path.display())))
+        Err(Refusal::new(clause, format!("Landlock lets nobody {word} {}: EACCES", path.display())))
     }
 
     /// The calls by which it is done.
-    fn called(&self, act: Act) -> Result<(), Answer> {
+    fn called(&self, act: Act) -> Result<(), Refusal> {
         let refused = match act {
             Act::Read | Act::See => self.refused("openat", &[]),
             Act::Write => self.refused("openat", &[0, 0, WRITING, 0o644]),

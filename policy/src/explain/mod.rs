@@ -34,6 +34,12 @@ pub struct Answer {
     pub why: String,
 }
 
+/// Who says no, and why.
+struct Refusal {
+    clause: String,
+    why: String,
+}
+
 /// What is asked of the host's files.
 pub trait HostFiles {
     /// The file at this path, links not followed.
@@ -72,6 +78,12 @@ pub struct Explained<'a> {
     host: &'a dyn HostFiles,
 }
 
+impl Refusal {
+    fn new(clause: &str, why: impl Into<String>) -> Self {
+        Refusal { clause: clause.to_owned(), why: why.into() }
+    }
+}
+
 impl<'a> Explained<'a> {
     /// A policy with the spec and the plan that were made of it.
     pub fn new(policy: &'a Policy, spec: &'a Spec, plan: &'a Plan, host: &'a dyn HostFiles) -> Self {
@@ -94,6 +106,10 @@ impl<'a> Explained<'a> {
 
     fn no(&self, clause: &str, why: impl Into<String>) -> Answer {
         self.with(false, clause, why)
+    }
+
+    fn refusal(&self, Refusal { clause, why }: Refusal) -> Answer {
+        self.no(&clause, why)
     }
 
     fn with(&self, yes: bool, clause: &str, why: impl Into<String>) -> Answer {

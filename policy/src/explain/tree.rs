@@ -94,9 +94,9 @@ impl Explained<'_> {
     /// What lies at a path without links.
     pub(super) fn entry(&self, path: &Path) -> Option<Entry> {
         let mount = self.mount(path)?;
-        let root = self.payload().0 == 0;
+        let (root_mode, owned) = self.own(&mount.target);
         let made = |directory: bool, mode: u32| {
-            let may = if root { mode >> 6 & 7 } else { mode & 7 };
+            let may = if owned { mode >> 6 & 7 } else { mode & 7 };
             Some(Entry { directory, may, device: false })
         };
         match mount.file_system {
@@ -106,7 +106,7 @@ impl Explained<'_> {
                 Some(Entry { directory, may: self.permitted(path, &file), device: false })
             }
             FileSystem::Device => Some(Entry { directory: false, may: 6, device: true }),
-            FileSystem::Own(_) if path == mount.target => made(true, self.root_mode(path)),
+            FileSystem::Own(_) if path == mount.target => made(true, root_mode),
             FileSystem::Own(_) => {
                 let devices = self.spec.oci.linux().as_ref().and_then(|linux| linux.devices().as_ref());
                 if devices.into_iter().flatten().any(|device| device.path() == path) {
@@ -192,11 +192,23 @@ impl Explained<'_> {
         }
     }
 
-    /// Permission bits of the root of a file system of the sandbox's own.
-    fn root_mode(&self, target: &Path) -> u32 {
-        let options = self.bind(target).and_then(|mount| mount.options().as_ref());
-        let mode = options.into_iter().flatten().find_map(|option| option.strip_prefix("mode="));
-        mode.and_then(|mode| u32::from_str_radix(mode, 8).ok()).unwrap_or(0o755)
+    /// Permission bits of the root of a tmpfs of the sandbox's own, and whether what Airlock makes in it belongs to the
+    /// payload: where an ordinary user has a single id, all of it does.
+    fn own(&self, target: &Path) -> (u32, bool) {
+        // The last: before the root, the place where overlays are laid is attached there.
+        let attached = self.actions().filter_map(|action| match action {
+            Action::Attach { mount, target: at } if at == target => Some(*mount),
+            Action::AttachRoot { mount } if target == Path::new("/") => Some(*mount),
+            _ => None,
+        });
+        let attached = attached.last();
+        let made = self.actions().find_map(|action| match action {
+            Action::NewTmpfs { mount, mode, owner, .. } if Some(*mount) == attached => Some((*mode, *owner)),
+            _ => None,
+        });
+        // Of a device file system, which root makes on the host side, the owner is an id of the host.
+        let ids = [self.payload().0, self.plan.expect.host_ids.0];
+        made.map_or((0o755, false), |(mode, owner)| (mode, ids.contains(&owner.uid)))
     }
 }
 
