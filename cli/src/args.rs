@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Policy(PolicyArgs),
     /// Check task directories, or print the schema of their manifest
     Task(crate::task_args::TaskArgs),
+    /// See a whole task run: the unmodified source, an honest agent, a cheating one
+    Demo(DemoArgs),
     /// Say what this host can enforce, with a remedy for each lack
     Doctor(FormatArgs),
     /// List the sandboxes that run
@@ -60,7 +62,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) no_tty: bool,
     /// The command and its arguments, after `--` if it has flags of its own
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
@@ -77,7 +79,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     /// The command and its arguments, after `--` if it has flags of its own
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
@@ -94,10 +96,11 @@ pub(crate) struct SandboxArgs {
 #[derive(Debug, Args)]
 pub(crate) struct OverrideArgs {
     /// Mount DIR read-write at /workspace and start there
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = workspace)]
     workspace: Option<PathBuf>,
-    /// Mount SRC at DST: read-only unless `:rw` is added, without programs and native libraries unless `:exec` is
-    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec,socket]", value_parser = mount)]
+    /// Mount SRC at DST: read-only unless `:rw` is added, without programs and native libraries unless `:exec` is;
+    /// with `:optional`, only if SRC is there
+    #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec,optional,socket]", value_parser = mount)]
     mounts: Vec<MountArg>,
     /// Memory limit, swap included: 4GiB
     #[arg(long, value_name = "SIZE")]
@@ -105,7 +108,7 @@ pub(crate) struct OverrideArgs {
     /// CPU limit: 2.5
     #[arg(long, value_name = "N")]
     cpus: Option<String>,
-    /// Limit of processes and threads
+    /// Limit of processes and threads; the first is Airlock's own init
     #[arg(long, value_name = "N")]
     pids: Option<String>,
     /// Wall-clock limit: 90s, 4h
@@ -187,6 +190,23 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Uses no network and nothing but this program and those beside it; takes less than a minute. The runs stay, with their \
+report pages, receipts and the public half of the key that signed them; the secret half is removed.
+
+Exit status: 0 everything went as it must, 1 something did not, 125 Airlock failed.")]
+pub(crate) struct DemoArgs {
+    /// Directory of the runs, which must not exist or be empty; default: a new one among the temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) run: Option<PathBuf>,
+    /// Leave everything where it is even if the demo fails or is interrupted
+    #[arg(long)]
+    pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct KillArgs {
     /// Names of sandboxes, as `airlock list` shows them
     #[arg(required = true)]
@@ -227,6 +247,16 @@ pub(crate) enum Shell {
 
 fn mount(text: &str) -> Result<MountArg, String> {
     airlock_policy::parse_mount_arg(text).map_err(|error| error.to_string())
+}
+
+/// A missing one is told of with those of the policy.
+fn workspace(text: &str) -> Result<PathBuf, String> {
+    match std::fs::metadata(text) {
+        Ok(metadata) if !metadata.is_dir() => {
+            Err("it is not a directory; `--mount FILE:/workspace/NAME` mounts a file".into())
+        }
+        _ => Ok(text.into()),
+    }
 }
 
 impl From<OverrideArgs> for Overrides {

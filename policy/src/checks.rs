@@ -159,7 +159,14 @@ pub(crate) fn cpus(text: &str) -> Result<f64, Fault> {
 
 pub(crate) fn pids(text: &str) -> Result<u64, Fault> {
     // Runtimes disagree whether 0 means none or unlimited (youki issue 3634).
-    whole(text, 1, 1 << 22, "number of processes")
+    let pids = whole(text, 1, 1 << 22, "number of processes")?;
+    if pids == 1 {
+        return Err(Fault::new(
+            "1 process leaves no room for the command: Airlock's own init is one of them",
+        )
+        .help("at least 2"));
+    }
+    Ok(pids)
 }
 
 pub(crate) fn nofile(text: &str) -> Result<u64, Fault> {

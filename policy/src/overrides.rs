@@ -43,11 +43,13 @@ pub struct MountArg {
     pub mode: MountMode,
     /// Whether programs and libraries in it may be run.
     pub exec: bool,
+    /// Left out where the host has no such source.
+    pub optional: bool,
     /// Whether it is a Unix socket, and what listens on it can be connected to from inside.
     pub socket: bool,
 }
 
-/// Reads `SRC:DST[:OPTIONS]`; the options are `ro` or `rw`, `exec` and `socket`, separated by commas.
+/// Reads `SRC:DST[:OPTIONS]`; the options are `ro` or `rw`, `exec`, `optional` and `socket`, separated by commas.
 pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
     let bad = |message: &str| PolicyError::Argument {
         option: "--mount",
@@ -64,20 +66,26 @@ pub fn parse_mount_arg(text: &str) -> Result<MountArg, PolicyError> {
             ));
         }
     };
-    let (mut mode, mut exec, mut socket) = (MountMode::Ro, false, false);
+    let (mut mode, mut exec, mut optional, mut socket) = (MountMode::Ro, false, false, false);
     for option in options.split(',').filter(|_| parts.len() == 3) {
         match option {
             "ro" => mode = MountMode::Ro,
             "rw" => mode = MountMode::Rw,
             "exec" => exec = true,
+            "optional" => optional = true,
             "socket" => socket = true,
-            _ => return Err(bad("the options are `ro` or `rw`, `exec` and `socket`, separated by commas")),
+            _ => {
+                let message =
+                    "the options are `ro` or `rw`, `exec`, `optional` and `socket`, separated by commas";
+                return Err(bad(message));
+            }
         }
     }
     if source.is_empty() || target.is_empty() {
         return Err(bad("expected SOURCE:TARGET, neither of them empty"));
     }
-    Ok(MountArg { source: (*source).to_owned(), target: (*target).to_owned(), mode, exec, socket })
+    let (source, target) = ((*source).to_owned(), (*target).to_owned());
+    Ok(MountArg { source, target, mode, exec, optional, socket })
 }
 
 /// The command line as a document whose "file" has one option a line, so that its mistakes are shown the
@@ -94,13 +102,13 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
             MountTable { source, target, mode: MountMode::Rw, exec: true, optional: false, socket: false },
         ));
     }
-    for MountArg { source, target, mode, exec, socket } in &overrides.mounts {
+    for MountArg { source, target, mode, exec, optional, socket } in &overrides.mounts {
         let whole = line.add("--mount", format!("{source}:{target}"));
         let colon = whole.span().start + source.len();
         let source = At::new(whole.span().start..colon, source.clone());
         let target = At::new(colon + 1..whole.span().end, target.clone());
-        let (mode, exec, socket) = (*mode, *exec, *socket);
-        let mount = MountTable { source, target, mode, exec, optional: false, socket };
+        let (mode, exec, optional, socket) = (*mode, *exec, *optional, *socket);
+        let mount = MountTable { source, target, mode, exec, optional, socket };
         document.mount.push(At::new(whole.span(), mount));
     }
     document.limits.memory = line.quantity("--memory", &overrides.memory);
@@ -198,6 +206,7 @@ mod tests {
         assert_eq!(mount("a:/b").mode, MountMode::Ro);
         assert_eq!(mount("a:/b:ro").mode, MountMode::Ro);
         assert_eq!(mount("a:/b:rw").mode, MountMode::Rw);
+        assert!(mount("a:/b:rw,optional").optional && !mount("a:/b:rw").optional);
         assert_eq!((mount("a:/b").socket, mount("a:/b:ro,socket").socket), (false, true));
         for bad in ["a", "a:", ":/b", "a:/b:rwx", "a:/b:rw:c", ""] {
             assert!(matches!(parse_mount_arg(bad), Err(PolicyError::Argument { .. })), "{bad}");

@@ -61,6 +61,7 @@ fn facts(root: bool) -> HostFacts {
         last_capability: 40,
         landlock_abi: 6,
         open_files: 1 << 20,
+        pending_signals: 1 << 20,
         cgroups: CgroupFacts { layout: Layout::V2, v1: Vec::new(), v2: Some(tree) },
         ids: if root { HostIds::Range { base: POOL_START } } else { HostIds::Caller },
         sources: BTreeMap::from([

@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use rustix::fs::{Access, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::process::Resource;
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ pub struct HostFacts {
     pub landlock_abi: u8,
     /// Hard limit of open files, which only CAP_SYS_RESOURCE raises.
     pub open_files: u64,
+    /// Hard limit of signals that wait, likewise.
+    pub pending_signals: u64,
     /// Control group trees and the caller's place in them.
     pub cgroups: CgroupFacts,
     /// Ids that the sandbox may use.
@@ -131,7 +133,8 @@ impl HostFacts {
             groups: groups.into_iter().map(|group| group.as_raw()).filter(|group| *group != gid).collect(),
             last_capability: last_capability()?,
             landlock_abi: sys::landlock_abi(),
-            open_files: rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
+            open_files: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
+            pending_signals: getrlimit(Resource::Sigpending).maximum.unwrap_or(u64::MAX),
             cgroups: CgroupFacts::read()?,
             ids: HostIds::Caller,
             sources: BTreeMap::new(),

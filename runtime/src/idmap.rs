@@ -3,22 +3,16 @@
 use std::fs::{self, File};
 use std::io;
 
-use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
-
 use crate::ids::{IdMaps, map_text};
-use crate::sys;
+use crate::sys::UsernsHolder;
 
-/// A descriptor of a new user namespace with these maps.
-///
-/// A throw-away process makes it, and is killed as soon as the namespace is held by the descriptor.
-pub(crate) fn user_namespace(maps: &IdMaps) -> io::Result<File> {
-    let (pid, pidfd) = sys::userns_holder()?;
-    let namespace = (|| {
-        fs::write(format!("/proc/{pid}/uid_map"), map_text(&maps.uids))?;
-        fs::write(format!("/proc/{pid}/gid_map"), map_text(&maps.gids))?;
-        File::open(format!("/proc/{pid}/ns/user"))
-    })();
-    pidfd_send_signal(&pidfd, Signal::KILL)?;
-    waitid(WaitId::PidFd(rustix::fd::AsFd::as_fd(&pidfd)), WaitIdOptions::EXITED)?;
-    namespace
+/// A descriptor of a new user namespace with these maps, and the throw-away process that made it, which is dying.
+pub(crate) fn user_namespace(maps: &IdMaps) -> io::Result<(File, UsernsHolder)> {
+    let holder = UsernsHolder::start()?;
+    let id = holder.id();
+    fs::write(format!("/proc/{id}/uid_map"), map_text(&maps.uids))?;
+    fs::write(format!("/proc/{id}/gid_map"), map_text(&maps.gids))?;
+    let namespace = File::open(format!("/proc/{id}/ns/user"))?;
+    holder.kill()?;
+    Ok((namespace, holder))
 }

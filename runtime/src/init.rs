@@ -29,6 +29,7 @@ pub(crate) fn run(
     terminal: Option<OwnedFd>,
     range: Option<OwnedFd>,
     own_filter: &Program,
+    confirm: bool,
 ) -> ! {
     let (pid, children) = match start(payload, pass, terminal, own_filter) {
         Ok(started) => started,
@@ -39,6 +40,10 @@ pub(crate) fn run(
             sys::exit_now(1);
         }
     };
+    if confirm {
+        // A monitor that is gone is seen by the next turn.
+        let _ = channel.send(&FromInit::Executed, &[]);
+    }
     // From here on the payload runs, and may be what makes a call of init's fail: a failure ends the sandbox, and
     // says nothing that could be taken for a failed start.
     let ended = wait_for(pid, &channel, &children).and_then(|status| {
@@ -49,7 +54,7 @@ pub(crate) fn run(
     sys::exit_now(i32::from(ended.is_err()))
 }
 
-/// Forks and executes the payload; returns when that has succeeded.
+/// Executes the payload in a process of its own; returns when that has succeeded.
 fn start(
     payload: &Payload,
     pass: Vec<(OwnedFd, i32)>,
@@ -68,20 +73,14 @@ fn start(
     )?;
 
     let own_score = raise_oom_score(oom_score.as_mut().ok());
-    let (mut failure, low) = io::pipe()?;
-    // Above the numbers that the payload's descriptors get, which the others are moved onto.
-    let lowest = pass.iter().map(|(_, number)| number + 1).max().unwrap_or(3);
-    let report = File::from(rustix::io::fcntl_dupfd_cloexec(&low, lowest)?);
-    drop(low);
-    let Some(pid) = sys::fork()? else {
-        drop(failure);
-        let error = become_payload(payload, pass, lowest, terminal);
-        let errno = error.raw_os_error().unwrap_or(libc::EIO);
-        // Nobody reads it only if init is gone, and then nothing matters.
-        let _ = (&report).write_all(&errno.to_ne_bytes());
-        sys::exit_now(1);
-    };
-    drop(report);
+    let mut failure = None;
+    let pid = sys::vfork(|| {
+        failure = Some(become_payload(payload, &pass, terminal.as_ref()));
+        1
+    })?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
     drop(pass);
     drop(terminal);
     if let (Ok(file), Some(score)) = (&mut oom_score, own_score) {
@@ -92,11 +91,6 @@ fn start(
     // The payload's streams are the payload's: a reader waits for their end, not for init's.
     release_streams()?;
     seccomp::install(own_filter, seccomp::Flags::default()).map_err(io::Error::other)?;
-
-    let mut errno = [0; 4];
-    if failure.read(&mut errno)? == errno.len() {
-        return Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)));
-    }
     Ok((pid, children))
 }
 
@@ -146,48 +140,36 @@ fn forward(payload: i32, signal: i32) {
 }
 
 /// Becomes the payload; returns only on failure.
-fn become_payload(
-    payload: &Payload,
-    pass: Vec<(OwnedFd, i32)>,
-    lowest: i32,
-    terminal: Option<OwnedFd>,
-) -> io::Error {
-    match prepare(pass, lowest, terminal) {
+fn become_payload(payload: &Payload, pass: &[(OwnedFd, i32)], terminal: Option<&OwnedFd>) -> io::Error {
+    match prepare(pass, terminal) {
         Ok(()) => exec(payload),
         Err(error) => error,
     }
 }
 
-fn prepare(pass: Vec<(OwnedFd, i32)>, lowest: i32, terminal: Option<OwnedFd>) -> io::Result<()> {
+fn prepare(pass: &[(OwnedFd, i32)], terminal: Option<&OwnedFd>) -> io::Result<()> {
     rustix::process::setsid()?;
     if let Some(terminal) = terminal {
-        rustix::process::ioctl_tiocsctty(&terminal)?;
+        rustix::process::ioctl_tiocsctty(terminal)?;
         for stream in 0..3 {
             // SAFETY: the standard streams are open, and borrowed only for the question.
             let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(stream) };
             if rustix::termios::isatty(fd) {
-                duplicate(&terminal, stream)?;
+                duplicate(terminal, stream)?;
             }
         }
     }
     // First out of the way of the wanted numbers, then onto them.
+    let lowest = pass.iter().map(|(_, number)| number + 1).max().unwrap_or(3);
     let moved: Vec<(OwnedFd, i32)> = pass
-        .into_iter()
-        .map(|(fd, number)| Ok((rustix::io::fcntl_dupfd_cloexec(&fd, lowest)?, number)))
+        .iter()
+        .map(|(fd, number)| Ok((rustix::io::fcntl_dupfd_cloexec(fd, lowest)?, *number)))
         .collect::<io::Result<_>>()?;
     moved.iter().try_for_each(|(fd, number)| duplicate(fd, *number))?;
 
-    // execve resets what is caught; only what is ignored would be passed on.
-    sys::reset_signals(ignored_signals()?)?;
+    // execve resets what is caught; what is ignored would be passed on.
+    sys::reset_signals()?;
     Ok(SigSet::empty().thread_set_mask()?)
-}
-
-/// The mask of ignored signals, from `SigIgn` of proc_pid_status(5).
-fn ignored_signals() -> io::Result<u64> {
-    let status = sys::read_small(rustix::fs::CWD, "/proc/self/status")?;
-    let status = String::from_utf8_lossy(&status);
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    u64::from_str_radix(mask.unwrap_or_default().trim(), 16).map_err(io::Error::other)
 }
 
 /// dup2 without close-on-exec, onto a number that belongs to nobody in this process.

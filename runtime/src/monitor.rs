@@ -1,5 +1,6 @@
 //! The monitor: releases a built sandbox, waits for it under the clock, and writes its end report.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -29,6 +30,15 @@ const SWEEP: Duration = Duration::from_millis(50);
 /// Signals that are passed on to the payload.
 const FORWARDED: [Signal; 6] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// When whoever asked for a sandbox is told of its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// When the payload is released; that it could not be executed is told at the end.
+    Released,
+    /// When the payload is executed.
+    Executed,
+}
 
 /// How the payload ended, as far as init could say.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,13 +107,18 @@ pub fn detach(spec: &Spec, options: LaunchOptions) -> Result<Detached, LaunchErr
         .map_err(call("leaving the terminal"))
         .and_then(|()| Prepared::once())
         .and_then(|prepared| {
-            watch_over(spec, options, prepared, None, |sandbox| {
+            // The caller does not see the end, so it is told of the start when the command is executed.
+            watch_over(spec, options, prepared, None, Told::Executed, |sandbox| {
                 tell(&Started::Runs { id: sandbox.id().into() })
             })
         });
-    if let Err(error) = &result {
-        tell(&Started::Failed { message: error.to_string(), status: error.exit_status() });
-    }
+    tell(&match &result {
+        Err(error) => Started::Failed { message: error.to_string(), status: error.exit_status() },
+        // Not heard by a caller that was told of the start.
+        Ok(_) => {
+            Started::Failed { message: "it was ended before its command was executed".into(), status: 125 }
+        }
+    });
     Ok(Detached::Monitor { result: Box::new(result) })
 }
 
@@ -120,7 +135,7 @@ fn leave_terminal() -> io::Result<()> {
 /// The calling process is the monitor: it must have one thread, and its signals TERM, INT, HUP, QUIT, USR1
 /// and USR2 go to the payload from here on.
 pub fn run(spec: &Spec, options: LaunchOptions) -> Result<EndReport, LaunchError> {
-    watch_over(spec, options, Prepared::once()?, None, |_| ())
+    watch_over(spec, options, Prepared::once()?, None, Told::Released, |_| ())
 }
 
 /// [`run`] for a supervisor at the other end of `line`: it is told of the start, and its wishes are obeyed.
@@ -131,7 +146,8 @@ pub(crate) fn run_on_line(
     prepared: Prepared,
     line: &Line,
 ) -> Result<EndReport, LaunchError> {
-    watch_over(spec, options, prepared, Some(line), |sandbox| line.tell_started(sandbox.id(), sandbox.pid()))
+    let started = |sandbox: &Sandbox| line.tell_started(sandbox.id(), sandbox.pid());
+    watch_over(spec, options, prepared, Some(line), Told::Released, started)
 }
 
 fn watch_over(
@@ -139,7 +155,8 @@ fn watch_over(
     options: LaunchOptions,
     prepared: Prepared,
     line: Option<&Line>,
-    released: impl FnOnce(&Sandbox),
+    told: Told,
+    started: impl FnOnce(&Sandbox),
 ) -> Result<EndReport, LaunchError> {
     // Blocked before anything is built: a signal during the build is forwarded when the payload runs.
     let mut signals: SigSet = FORWARDED.into_iter().collect();
@@ -151,7 +168,7 @@ fn watch_over(
     let result = Sandbox::launch_prepared(spec, options, prepared).and_then(|sandbox| {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
             .map_err(call("reading signals"))?;
-        let end = sandbox.wait(spec, &signals, line, released);
+        let end = sandbox.wait(spec, &signals, line, told, started);
         // One that came too late to be forwarded must not end the monitor before its report is written.
         while let Ok(Some(_)) = signals.read_signal() {}
         end
@@ -167,21 +184,25 @@ impl Sandbox {
         spec: &Spec,
         signals: &SignalFd,
         line: Option<&Line>,
-        released: impl FnOnce(&Sandbox),
+        told: Told,
+        started: impl FnOnce(&Sandbox),
     ) -> Result<EndReport, LaunchError> {
         let relay = self.terminal.take().map(Relay::start).transpose();
         let mut relay = relay.map_err(|source| LaunchError::Call { what: "setting the terminal", source })?;
+        let mut tell = Some(started);
+        let mut tell = |sandbox: &Sandbox| tell.take().map_or((), |started| started(sandbox));
         let started = Instant::now();
         self.channel
-            .send(&ToInit::Release, &[])
+            .send(&ToInit::Release { confirm: told == Told::Executed }, &[])
             .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
-        released(&self);
-        // While the payload starts: what is needed later, and what monitors that were killed have left.
-        let spec_digest = spec.digest().unwrap_or_default();
-        if let Err(error) = Sandboxes::open().and_then(|sandboxes| sandboxes.sweep(SWEEP)) {
-            tracing::debug!("{error}");
+        if told == Told::Released {
+            tell(&self);
         }
-        let ending = self.watch(started, signals, &mut relay, line)?;
+        let spec_digest = OnceCell::new();
+        let chores = || {
+            spec_digest.get_or_init(|| chores(spec));
+        };
+        let ending = self.watch(started, signals, &mut relay, line, &mut tell, &chores)?;
         let wall = started.elapsed();
         if let Some(relay) = relay {
             relay.finish();
@@ -189,6 +210,8 @@ impl Sandbox {
         // Init is about to exit by itself; its counters are complete but for its own last moments.
         let stats = self.parts.cgroup.as_ref().map(|group| group.stats());
         let stats = stats.and_then(|stats| stats.inspect_err(|error| tracing::warn!("{error}")).ok());
+        chores();
+        let spec_digest = spec_digest.into_inner().unwrap_or_default();
         let left = self.parts.take_away().map_err(|error| error.to_string());
         Ok(self.report(spec, spec_digest, ending, wall, stats.unwrap_or_default(), left.err()))
     }
@@ -199,6 +222,8 @@ impl Sandbox {
         signals: &SignalFd,
         relay: &mut Option<Relay>,
         mut line: Option<&Line>,
+        executed: &mut dyn FnMut(&Sandbox),
+        chores: &impl Fn(),
     ) -> Result<Ending, LaunchError> {
         let waiting = |source| LaunchError::Call { what: "waiting for the payload", source };
         let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
@@ -220,6 +245,7 @@ impl Sandbox {
             let count = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
             if count.map_err(|errno| waiting(errno.into()))? == 0 && !settled {
                 settled = true;
+                chores();
                 sys::release_memory();
             }
             let ready: Vec<bool> = fds.iter().take(ours).map(|fd| !fd.revents().is_empty()).collect();
@@ -262,6 +288,7 @@ impl Sandbox {
                             source: io::Error::from_raw_os_error(errno),
                         });
                     }
+                    Some((FromInit::Executed, _)) => executed(self),
                     Some(_) => {}
                     // Init was killed: by the kernel for want of memory, or by us.
                     None => {
@@ -336,6 +363,15 @@ impl Sandbox {
             left_behind,
         }
     }
+}
+
+/// What neither the start nor the end of a payload should wait for, done while a long one runs or while init goes
+/// away: removes what monitors that were killed have left, and makes the spec's digest.
+fn chores(spec: &Spec) -> String {
+    if let Err(error) = Sandboxes::open().and_then(|sandboxes| sandboxes.sweep(SWEEP)) {
+        tracing::debug!("{error}");
+    }
+    spec.digest().unwrap_or_default()
 }
 
 fn timespec(duration: Duration) -> Timespec {

@@ -16,7 +16,7 @@ use rustix::mount::{
 use crate::host::FileKind;
 use crate::idmap;
 use crate::plan::{Action, Entry, Idmap, MountFlags, MountId, Owner, relative};
-use crate::sys;
+use crate::sys::{self, UsernsHolder};
 
 /// Largest file of the host that is copied into an assembled root.
 const LARGEST_COPY: u64 = 1 << 20;
@@ -25,6 +25,8 @@ const LARGEST_COPY: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Mounts {
     fds: BTreeMap<MountId, OwnedFd>,
+    /// Processes that made id maps. Their end is waited for when all is built.
+    dying: Vec<UsernsHolder>,
     /// Who makes entries: what is to be his needs no change of owner.
     pub(crate) builder: Owner,
 }
@@ -33,7 +35,7 @@ impl Mounts {
     /// No mounts yet; the caller makes entries.
     pub(crate) fn of_caller() -> Mounts {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Mounts { fds: BTreeMap::new(), builder: Owner { uid, gid } }
+        Mounts { fds: BTreeMap::new(), dying: Vec::new(), builder: Owner { uid, gid } }
     }
 
     pub(crate) fn insert(&mut self, id: MountId, fd: OwnedFd) {
@@ -46,15 +48,17 @@ impl Mounts {
     }
 }
 
-/// A tmpfs of `size` bytes.
-pub(crate) fn tmpfs(size: u64, mode: u32, owner: Owner, flags: MountFlags) -> io::Result<OwnedFd> {
+/// A tmpfs of `size` bytes; its root belongs to the caller, or to `owner`.
+fn tmpfs(size: u64, mode: u32, owner: Option<Owner>, flags: MountFlags) -> io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "size", size.to_string())?;
     // A file for every page: a tmpfs that is full of empty files costs the kernel no more than a full one.
     fsconfig_set_string(&context, "nr_inodes", (size / 4096).max(64).to_string())?;
     fsconfig_set_string(&context, "mode", format!("{mode:o}"))?;
-    fsconfig_set_string(&context, "uid", owner.uid.to_string())?;
-    fsconfig_set_string(&context, "gid", owner.gid.to_string())?;
+    if let Some(Owner { uid, gid }) = owner {
+        fsconfig_set_string(&context, "uid", uid.to_string())?;
+        fsconfig_set_string(&context, "gid", gid.to_string())?;
+    }
     finish(&context, attributes(flags))
 }
 
@@ -128,7 +132,7 @@ pub(crate) fn clone_tree(
     kind: FileKind,
     flags: MountFlags,
     map: Option<&Idmap>,
-) -> io::Result<OwnedFd> {
+) -> io::Result<(OwnedFd, Option<UsernsHolder>)> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let place = rustix::fs::openat2(CWD, source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -147,18 +151,16 @@ pub(crate) fn clone_tree(
         return Err(io::Error::other(format!("changed while it was planned: now a {found:?}")));
     }
     sys::mount_setattr(tree.as_fd(), true, attributes(flags), true, None)?;
-    if let Some(Idmap { maps, required }) = map {
-        let holder = idmap::user_namespace(maps)?;
-        match sys::mount_setattr(tree.as_fd(), true, MountAttrFlags::empty(), false, Some(holder.as_fd())) {
-            Err(error) if *required => {
-                return Err(io::Error::other(format!(
-                    "this file system refuses idmapped mounts ({error}); use ids = \"direct\", or another file system"
-                )));
-            }
-            _ => {}
-        }
+    let Some(Idmap { maps, required }) = map else {
+        return Ok((tree, None));
+    };
+    let (namespace, holder) = idmap::user_namespace(maps)?;
+    match sys::mount_setattr(tree.as_fd(), true, MountAttrFlags::empty(), false, Some(namespace.as_fd())) {
+        Err(error) if *required => Err(io::Error::other(format!(
+            "this file system refuses idmapped mounts ({error}); use ids = \"direct\", or another file system"
+        ))),
+        _ => Ok((tree, Some(holder))),
     }
-    Ok(tree)
 }
 
 /// Puts an entry at `path` of a mount that nobody else sees yet. The umask is 0, so that modes are as stated
@@ -202,10 +204,13 @@ fn create(mount: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<File> {
 fn small_file(source: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(source, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }
-    let mut content = Vec::with_capacity(64 << 10);
+    // One byte more than it has: the read that finds no more needs room.
+    let expected = usize::try_from(metadata.len().min(LARGEST_COPY)).map_err(io::Error::other)? + 1;
+    let mut content = Vec::with_capacity(expected);
     file.take(LARGEST_COPY + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST_COPY {
         return Err(io::Error::other("is larger than 1 MiB; mount it instead"));
@@ -262,27 +267,28 @@ pub(crate) fn pivot(root: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// Called after the pivot. The null device is checked by its number before it covers anything
 /// (CVE-2025-31133).
-pub(crate) fn mask(paths: &[impl AsRef<Path>], owner: Owner) -> io::Result<()> {
-    let mut empty: Option<OwnedFd> = None;
+pub(crate) fn mask(paths: &[impl AsRef<Path>]) -> io::Result<()> {
+    // The first cover of each kind; the others are clones of it.
+    let (mut empty, mut null) = (None, None);
     for path in paths {
         let Some((place, kind)) = existing(path.as_ref())? else {
             continue;
         };
-        let cover = match (kind, &empty) {
-            (FileType::Directory, None) => {
-                let flags = MountFlags { read_only: true, no_exec: true, no_dev: true };
-                let cover = tmpfs(4096, 0o555, owner, flags)?;
-                move_onto(&cover, &place)?;
-                empty = Some(cover);
-                continue;
-            }
-            (FileType::Directory, Some(first)) => {
-                let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-                open_tree(first, "", clone | OpenTreeFlags::AT_EMPTY_PATH)?
-            }
-            _ => null_device()?,
+        let directory = kind == FileType::Directory;
+        let first = if directory { &mut empty } else { &mut null };
+        if let Some(first) = first {
+            let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            move_onto(&open_tree(first, "", clone | OpenTreeFlags::AT_EMPTY_PATH)?, &place)?;
+            continue;
+        }
+        let cover = if directory {
+            let flags = MountFlags { read_only: true, no_exec: true, no_dev: true };
+            tmpfs(4096, 0o555, None, flags)?
+        } else {
+            null_device()?
         };
         move_onto(&cover, &place)?;
+        *first = Some(cover);
     }
     Ok(())
 }
@@ -339,11 +345,14 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
 pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
     match action {
         Action::NewTmpfs { mount, size, mode, owner, flags } => {
-            mounts.insert(*mount, tmpfs(*size, *mode, *owner, *flags)?);
+            let owner = (*owner != mounts.builder).then_some(*owner);
+            mounts.insert(*mount, tmpfs(*size, *mode, owner, *flags)?);
             Ok(())
         }
         Action::CloneTree { mount, source, kind, flags, idmap } => {
-            mounts.insert(*mount, clone_tree(source, *kind, *flags, idmap.as_ref())?);
+            let (tree, holder) = clone_tree(source, *kind, *flags, idmap.as_ref())?;
+            mounts.insert(*mount, tree);
+            mounts.dying.extend(holder);
             Ok(())
         }
         Action::Make { mount, path, owner, entry } => {

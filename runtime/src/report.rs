@@ -150,12 +150,12 @@ impl EndReport {
     }
 
     /// The report of a sandbox of `spec` that was not built, or whose command could not be executed.
-    pub fn setup_failed(spec: &Spec, error: &str) -> EndReport {
+    pub fn setup_failed(id: &str, spec: &Spec, error: &str) -> EndReport {
         EndReport {
             policy: spec.airlock.policy.clone(),
             policy_digest: spec.airlock.policy_digest.clone(),
             spec_digest: spec.digest().unwrap_or_default(),
-            ..EndReport::without_run("", Reason::SetupFailed, error)
+            ..EndReport::without_run(id, Reason::SetupFailed, error)
         }
     }
 

@@ -98,6 +98,9 @@ pub enum StateError {
         /// Its mode.
         mode: u32,
     },
+    /// A sandbox cannot be named.
+    #[error("state: naming a sandbox: getrandom: {0}")]
+    Random(io::Error),
     /// The id pool cannot be swept.
     #[error(transparent)]
     Ids(#[from] crate::ids::IdError),
@@ -185,11 +188,10 @@ impl Sandboxes {
     }
 
     /// A name that no sandbox has.
-    pub fn new_id(&self) -> Result<String, StateError> {
+    pub fn new_id() -> Result<String, StateError> {
         let mut bytes = [0_u8; 6];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
-            StateError::Io { step: "naming a sandbox", path: self.root.clone(), source: error.into() }
-        })?;
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| StateError::Random(errno.into()))?;
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     }
 
@@ -279,35 +281,11 @@ impl Sandboxes {
     /// True: removed; false: its monitor lives.
     fn sweep_one(&self, id: &str, patience: Duration) -> Result<bool, String> {
         let path = self.path(id);
-        let mut file = match File::options().read(true).write(true).open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-            Err(error) => return Err(error.to_string()),
-        };
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(false),
-            Err(TryLockError::Error(error)) => return Err(error.to_string()),
+        match File::options().read(true).write(true).open(&path) {
+            Ok(file) => sweep_file(file, &path, patience),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error.to_string()),
         }
-        // Its monitor may have removed it between the open and the lock: then all is as it should be.
-        let named = fs::symlink_metadata(&path).ok().map(|named| (named.dev(), named.ino()));
-        let held = file.metadata().map_err(|error| error.to_string())?;
-        if named != Some((held.dev(), held.ino())) {
-            return Ok(true);
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|error| error.to_string())?;
-        if let Ok(record) = serde_json::from_str::<Record>(&text) {
-            if let Some(init) = record.init {
-                end(init, patience)?;
-            }
-            if let Some(cgroup) = &record.cgroup {
-                remove_cgroup(cgroup, patience)?;
-            }
-            write_lost_report(&record);
-        }
-        fs::remove_file(&path).map_err(|error| error.to_string())?;
-        Ok(true)
     }
 
     /// Removes files whose monitor died before it had made anything else.
@@ -350,8 +328,8 @@ impl Sandboxes {
 impl State {
     /// Writes down the control group; called before it is made, and again when it is.
     pub(crate) fn record_cgroup(&mut self, cgroup: CgroupRecord) -> Result<(), StateError> {
-        self.record.cgroup = Some(cgroup);
-        self.write()
+        let before = self.record.cgroup.replace(cgroup);
+        if before == self.record.cgroup { Ok(()) } else { self.write() }
     }
 
     /// Writes down init.
@@ -377,6 +355,34 @@ impl State {
         self.written = text.len();
         self.file.write_all_at(&text, 0).map_err(at("writing", &self.path))
     }
+}
+
+/// As [`Sandboxes::sweep_one`], of a state file that was opened by this name.
+fn sweep_file(mut file: File, path: &Path, patience: Duration) -> Result<bool, String> {
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(false),
+        Err(TryLockError::Error(error)) => return Err(error.to_string()),
+    }
+    // Its monitor may have removed it between the open and the lock: then all is as it should be.
+    let named = fs::symlink_metadata(path).ok().map(|named| (named.dev(), named.ino()));
+    let held = file.metadata().map_err(|error| error.to_string())?;
+    if named != Some((held.dev(), held.ino())) {
+        return Ok(true);
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if let Ok(record) = serde_json::from_str::<Record>(&text) {
+        if let Some(init) = record.init {
+            end(init, patience)?;
+        }
+        if let Some(cgroup) = &record.cgroup {
+            remove_cgroup(cgroup, patience)?;
+        }
+        write_lost_report(&record);
+    }
+    fs::remove_file(path).map_err(|error| error.to_string())?;
+    Ok(true)
 }
 
 /// A pidfd of a recorded process, if it is still the one that was recorded.
@@ -413,7 +419,9 @@ fn remove_cgroup(record: &CgroupRecord, patience: Duration) -> Result<(), String
     let group = Cgroup::open(record, &facts).map_err(|error| error.to_string())?;
     let removed =
         group.remove(Duration::ZERO).or_else(|_| group.kill(patience).and_then(|()| group.remove(patience)));
-    removed.map_err(|error| error.to_string())
+    removed.map_err(|error| error.to_string())?;
+    facts.remove_leaves(Some(record));
+    Ok(())
 }
 
 fn write_lost_report(record: &Record) {
@@ -459,6 +467,19 @@ mod tests {
         drop(state);
         assert_eq!(sandboxes.sweep(END_TIMEOUT).unwrap().removed, ["live"]);
         assert!(sandboxes.list().unwrap().is_empty());
+    }
+
+    /// Opened, then removed by its monitor, and the name taken by another: neither is this sweep's.
+    #[test]
+    fn a_state_that_is_gone_is_not_swept_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
+        let first = sandboxes.create("name", &spec(), None).unwrap();
+        let opened = File::options().read(true).write(true).open(&first.path).unwrap();
+        first.remove().unwrap();
+        let second = sandboxes.create("name", &spec(), None).unwrap();
+        assert_eq!(sweep_file(opened, &second.path, END_TIMEOUT), Ok(true));
+        assert!(second.path.exists());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Kernel calls that neither nix nor rustix wraps, and nothing else.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// `CLONE_INTO_CGROUP`. libc declares it as a 32-bit zero on glibc, which starts the child in the
 /// parent's cgroup without a word.
@@ -97,27 +98,106 @@ pub(crate) fn forget_environment() -> io::Result<()> {
     Ok(())
 }
 
-/// A process in a new user namespace that waits to be killed; its id and a pidfd. See `idmap.rs`.
+/// vfork(2): runs `child` in a new process that shares the caller's memory, while the caller is suspended until the
+/// child has executed a program or ended; returns the child's id. What `child` returns is its exit status.
 ///
-/// It holds nothing of its parent and dies with it: a copy of a lock or of the end of a channel in a process that
-/// outlives the monitor would keep its death from being seen.
-pub(crate) fn userns_holder() -> io::Result<(i32, OwnedFd)> {
-    let parent = rustix::process::getpid();
-    match clone3(clone_flag(libc::CLONE_NEWUSER), None)? {
-        Cloned::Child => {
-            let kill = Some(rustix::process::Signal::KILL);
-            let orphan = rustix::process::set_parent_process_death_signal(kill).is_err()
+/// A fork would copy page tables and then pages for a process that only executes something else. The process must
+/// have one thread. What `child` leaves in memory, the caller finds there; descriptors are the child's own.
+pub(crate) fn vfork<F: FnMut() -> c_int>(mut child: F) -> io::Result<i32> {
+    extern "C" fn enter<F: FnMut() -> c_int>(child: *mut c_void) -> c_int {
+        // SAFETY: `vfork` hands over its own `child`, and is suspended while this runs.
+        let child = unsafe { &mut *child.cast::<F>() };
+        child()
+    }
+    let mut stack = SharedStack::new();
+    let argument = (&raw mut child).cast();
+    // SAFETY: the stack and the argument live on until the child has another memory or none, for which CLONE_VFORK
+    // waits.
+    let pid = unsafe {
+        libc::clone(enter::<F>, stack.top(), libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, argument)
+    };
+    if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+}
+
+/// A process in a new user namespace that waits to be killed; see `idmap.rs`. Dropping it reaps it.
+///
+/// It shares its parent's memory, as in [`vfork`], which makes it cheap, and makes no use of it. It holds no descriptor
+/// of its parent and dies with it: a copy of a lock or of the end of a channel in a process that outlives the monitor
+/// would keep its death from being seen.
+#[derive(Debug)]
+pub(crate) struct UsernsHolder {
+    pid: Pid,
+    /// What the process runs on: its stack, and its parent's id.
+    memory: Box<(SharedStack, Pid)>,
+}
+
+impl UsernsHolder {
+    /// The caller must have one thread.
+    pub(crate) fn start() -> io::Result<UsernsHolder> {
+        extern "C" fn hold(parent: *mut c_void) -> c_int {
+            // SAFETY: `start` passes the id in the holder's memory, which outlives this process.
+            let parent = unsafe { *parent.cast::<Pid>() };
+            // A call that fails would set errno, which is the parent's too; rustix makes its calls without it.
+            let orphan = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_err()
                 || rustix::process::getppid() != Some(parent);
-            // SAFETY: this process never returns to the code that owns the descriptors.
+            // SAFETY: this process uses no descriptor.
             if orphan || unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) } == -1 {
-                exit_now(1);
+                return 1;
             }
             loop {
-                // SAFETY: pause(2) has no arguments.
-                unsafe { libc::pause() };
+                rustix::event::pause();
             }
         }
-        Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
+        let mut memory = Box::new((SharedStack::new(), rustix::process::getpid()));
+        let (stack, parent) = &mut *memory;
+        let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD;
+        // SAFETY: the memory lives on until the process is reaped; `hold` writes to nothing but its stack.
+        match unsafe { libc::clone(hold, stack.top(), flags, std::ptr::from_mut(parent).cast()) } {
+            -1 => Err(io::Error::last_os_error()),
+            id => match Pid::from_raw(id) {
+                Some(pid) => Ok(UsernsHolder { pid, memory }),
+                None => Err(io::Error::other("clone gave no process id")),
+            },
+        }
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Kills it, without waiting for its end.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::KILL)?)
+    }
+}
+
+impl Drop for UsernsHolder {
+    fn drop(&mut self) {
+        // Not reaped yet, so the id is still its own.
+        let reaped = self.kill().is_ok()
+            && rustix::io::retry_on_intr(|| waitpid(Some(self.pid), WaitOptions::empty())).is_ok();
+        if !reaped {
+            // It may still run on its memory.
+            std::mem::forget(std::mem::take(&mut self.memory.0.0));
+        }
+    }
+}
+
+/// The stack of a process that shares its parent's memory.
+#[derive(Debug)]
+struct SharedStack(Vec<u128>);
+
+impl SharedStack {
+    /// Far more than executing a program takes.
+    const SIZE: usize = 64 << 10;
+
+    fn new() -> SharedStack {
+        SharedStack(Vec::with_capacity(Self::SIZE / size_of::<u128>()))
+    }
+
+    fn top(&mut self) -> *mut c_void {
+        self.0.spare_capacity_mut().as_mut_ptr_range().end.cast()
     }
 }
 
@@ -206,9 +286,9 @@ pub(crate) fn read_small(directory: BorrowedFd<'_>, path: impl rustix::path::Arg
     }
 }
 
-/// Gives the signals of `mask` (bit n - 1 for signal n) their default disposition. glibc's sigaction hides the
-/// two signals that it uses itself, so the call is made directly.
-pub(crate) fn reset_signals(mask: u64) -> io::Result<()> {
+/// Gives every signal its default disposition. glibc's sigaction hides the two signals that it uses itself, so the
+/// call is made directly.
+pub(crate) fn reset_signals() -> io::Result<()> {
     #[repr(C)]
     struct KernelSigaction {
         handler: usize,
@@ -217,7 +297,7 @@ pub(crate) fn reset_signals(mask: u64) -> io::Result<()> {
         mask: u64,
     }
     let default = KernelSigaction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
-    for signal in (1..=64).filter(|signal| mask & 1 << (signal - 1) != 0) {
+    for signal in (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
         // SAFETY: `default` is the kernel's sigaction of x86-64 with its 8-byte mask; no handler is installed.
         let result = unsafe {
             libc::syscall(
@@ -271,7 +351,7 @@ pub(crate) fn execve(
 /// Gives back what a process that only waits does not need: free heap, and the pages of its own code and
 /// constants, which come back from the page cache when they are used again.
 pub(crate) fn release_memory() {
-    unsafe extern "C" fn drop_pages(info: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> c_int {
+    unsafe extern "C" fn drop_pages(info: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
         // SAFETY: dl_iterate_phdr hands over a valid dl_phdr_info.
         let info = unsafe { &*info };
         // SAFETY: `dlpi_phdr` points to `dlpi_phnum` program headers.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use airlock_runtime::cgroups::{
     Cgroup, CgroupError, CgroupFacts, CgroupPath, CgroupRecord, CgroupTarget, DeviceFilter, Layout, Needs,
-    Version,
+    TreeRecord, V2Tree, Version,
 };
 use oci_spec::runtime::{
     LinuxCpuBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxMemoryBuilder, LinuxPidsBuilder,
@@ -304,8 +304,8 @@ fn a_memory_limit_of_v1_holds_for_the_buffers_of_tcp() {
 #[test]
 fn limits_are_what_libcgroups_writes() {
     use libcgroups::common::{CgroupManager, ControllerOpt};
-    // Airlock limits it on its own, libcgroups only where it is asked to.
-    const KERNEL_TCP: &str = "memory.kmem.tcp.limit_in_bytes";
+    // Airlock limits these on its own, libcgroups only where it is asked to.
+    const OWN: [&str; 2] = ["memory.kmem.tcp.", "hugetlb."];
     let Some(facts) = usable() else { return };
     let resources = everything();
     let mut needs = Needs::new(&resources, &BTreeSet::new()).unwrap();
@@ -334,8 +334,11 @@ fn limits_are_what_libcgroups_writes() {
     }
     let found = |fixture: &Fixture| {
         let readings = fixture.0.read_limits(&resources).unwrap();
-        let asked = readings.into_iter().filter(|reading| !reading.path.ends_with(KERNEL_TCP));
-        asked.map(|r| (r.path.file_name().unwrap().to_owned(), r.found)).collect::<Vec<_>>()
+        let read = readings.into_iter().map(|r| {
+            let file = r.path.file_name().unwrap();
+            (file.to_str().unwrap().to_owned(), r.found)
+        });
+        read.filter(|(file, _)| !OWN.iter().any(|own| file.starts_with(own))).collect::<Vec<_>>()
     };
     assert_eq!(found(&ours), found(&theirs));
 }
@@ -498,9 +501,66 @@ fn sandboxes_that_share_a_new_parent_do_not_disturb_each_other() {
         }
     });
     for tree in target(&facts, &parent, "box", &statistics()).trees {
-        let _ = fs::remove_dir(tree.path().parent().unwrap());
-        assert!(!tree.path().parent().unwrap().exists());
+        assert!(!tree.path().parent().unwrap().exists(), "{} is left", tree.path().display());
     }
+}
+
+/// Whoever made it: the last in it removes it, also as a later process that has only the record.
+#[test]
+fn a_new_parent_goes_with_the_last_sandbox_in_it() {
+    let Some(facts) = usable() else { return };
+    let top = fresh_parent();
+    let parent = target(&facts, &top, "box", &statistics()).trees[0].path();
+    let below =
+        CgroupPath::new(PathBuf::from("/").join(parent.parent().unwrap().file_name().unwrap()).join("inner"))
+            .unwrap();
+    let [first, second] =
+        ["first", "second"].map(|name| Cgroup::create(&target(&facts, &below, name, &statistics())).unwrap());
+    let paths: Vec<PathBuf> = second.paths().map(|(_, path)| path).collect();
+    first.remove(PATIENCE).unwrap();
+    assert!(paths.iter().all(|path| path.exists()));
+    Cgroup::open(&second.record(), &facts).unwrap().remove(PATIENCE).unwrap();
+    for path in paths {
+        let parents = path.ancestors().skip(1).take(2);
+        assert!(parents.clone().all(|parent| !parent.exists()), "{} is left", path.display());
+    }
+}
+
+/// Leaves into which callers moved themselves: those of the dead go, those of the living stay.
+#[test]
+fn leaves_of_dead_callers_are_removed() {
+    let Some(facts) = usable() else { return };
+    let Some(tree) = facts.v2.clone() else {
+        eprintln!("skipped: no v2 tree");
+        return;
+    };
+    let own = PathBuf::from(format!("/airlock-test-{}-leaves", std::process::id()));
+    let scope = tree.mount.join(own.strip_prefix("/").unwrap());
+    let mut dead = Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    let leaf = |pid: u32| scope.join(format!("supervisor-{pid}"));
+    let (living, gone, other) = (leaf(std::process::id()), leaf(dead.id()), scope.join("supervisor-x"));
+    let make = || [&living, &gone, &other].map(|path| fs::create_dir_all(path).unwrap());
+    let record = CgroupRecord {
+        name: "box".into(),
+        trees: vec![TreeRecord {
+            version: Version::V2,
+            mount: tree.mount.clone(),
+            path: scope.join("box"),
+            controllers: BTreeSet::new(),
+            above: 0,
+        }],
+    };
+    let callers = CgroupFacts { v2: Some(V2Tree { own: Some(own), ..tree }), ..facts.clone() };
+    for (facts, record) in [(&callers, None), (&facts, Some(&record))] {
+        make();
+        facts.remove_leaves(record);
+        assert!(living.exists() && other.exists() && !gone.exists(), "{record:?}");
+        for path in [&living, &other] {
+            fs::remove_dir(path).unwrap();
+        }
+    }
+    fs::remove_dir(scope).unwrap();
 }
 
 #[test]

@@ -1,7 +1,9 @@
 /* Processes, signals, and use of resources. */
 #include "probe.h"
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -97,6 +99,55 @@ static void limit(char **argument)
 
 	tried(getrlimit(number(argument[0]), &both));
 	done("%ld %ld", (long)both.rlim_cur, (long)both.rlim_max);
+}
+
+/* Has COUNT inotify instances at once. */
+static void watchers(char **argument)
+{
+	for (long left = number(argument[0]); left; left--)
+		tried(inotify_init1(0));
+	done("made");
+}
+
+/* Watches COUNT files of its own making. */
+static void watches(char **argument)
+{
+	int watcher = tried(inotify_init1(0));
+	char name[64];
+
+	for (long left = number(argument[0]); left; left--) {
+		snprintf(name, sizeof name, "/tmp/watched-%ld", left);
+		close(tried(open(name, O_CREAT | O_WRONLY, 0600)));
+		tried(inotify_add_watch(watcher, name, IN_MODIFY));
+	}
+	done("watched");
+}
+
+/* Has COUNT children in user and host name namespaces of their own at once. */
+static void namespaces(char **argument)
+{
+	setpgid(0, 0);
+	for (long left = number(argument[0]); left; left--) {
+		int reason = 0, answer[2];
+
+		tried(pipe(answer));
+		if (!tried(fork())) {
+			reason = unshare(CLONE_NEWUSER | CLONE_NEWUTS) ? errno : 0;
+			reason = write(answer[1], &reason, sizeof reason) < 0;
+			pause();
+			_exit(reason);
+		}
+		close(answer[1]);
+		tried(read(answer[0], &reason, sizeof reason));
+		close(answer[0]);
+		if (reason) {
+			end_group();
+			errno = reason;
+			refused();
+		}
+	}
+	end_group();
+	done("made");
 }
 
 static volatile sig_atomic_t seen;
@@ -245,6 +296,9 @@ const struct action life_actions[] = {
 	{ "bomb", 0, bomb },
 	{ "spin", 1, spin },
 	{ "limit", 1, limit },
+	{ "watchers", 1, watchers },
+	{ "watches", 1, watches },
+	{ "namespaces", 1, namespaces },
 	{ "wait-signal", 0, wait_signal },
 	{ "stay", 0, stay },
 	{ "orphans", 1, orphans },

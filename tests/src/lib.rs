@@ -7,7 +7,7 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory |
+//! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory. `airlock-harness` and `airlock-grader` are taken from beside it, or else from the build directory |
 //! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user |
 //! | `AIRLOCK_TESTS_LOG` | file that collects one line per skipped test and per measurement |
 //! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |

@@ -40,6 +40,33 @@ fn a_missing_workspace() {
 }
 
 #[test]
+fn a_workspace_that_is_a_file() {
+    let site = Site::new();
+    let workspace = site.file("file", "");
+    let run = site.run().policy(site.policy("")).workspace(&workspace);
+    run.end(["true"]).refused(&["--workspace", workspace.to_str().unwrap(), "not a directory", "--mount"]);
+}
+
+#[test]
+fn a_control_group_that_is_no_path() {
+    let site = Site::new();
+    for group in ["x", "/", "/a/../b"] {
+        let words = ["run", "--cgroup-parent", group, "--", "true"];
+        site.airlock_with(words).refused(&[&format!("--cgroup-parent {group}\n"), "cgroup path"]);
+    }
+}
+
+/// Init is a process too.
+#[test]
+fn no_room_for_the_command() {
+    let site = Site::new();
+    under(&site, "[limits]\npids = 1\n").refused(&["1 process leaves no room", "at least 2"]);
+    let run = site.run().policy(site.policy("")).flag("--pids", "1");
+    run.end(["true"]).refused(&["1 process leaves no room", "at least 2"]);
+    under(&site, "[limits]\npids = 2\n").succeeded();
+}
+
+#[test]
 fn a_relative_target() {
     let site = Site::new();
     let data = site.folder("data");

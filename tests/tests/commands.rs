@@ -27,7 +27,10 @@ fn every_built_in_policy_runs_a_program() {
     let site = Site::new();
     for name in BUILT_IN {
         let workspace = site.folder(&format!("workspace-{name}"));
-        let ended = site.run().built_in(name).workspace(&workspace).end(["/bin/true"]);
+        // A root may be empty.
+        let probe = format!("{}:/probe:exec", site.path("probe").display());
+        let run = site.run().built_in(name).workspace(&workspace).flag("--mount", probe);
+        let ended = run.end(["/probe/probe", "cwd"]);
         assert_eq!(ended.code, 0, "{name}: {ended}");
         assert_eq!(ended.report().text("policy"), name);
     }
@@ -173,6 +176,90 @@ fn a_detached_sandbox_lives_on() {
     assert!(!ended.stdout.trim().is_empty(), "it names the sandbox: {ended}");
     assert!(within(Duration::from_secs(5), || Report::read(&report).is_some()), "no report came");
     assert_eq!(Report::read(&report).unwrap().reason(), "exited");
+}
+
+/// Nobody reads a detached sandbox's errors: that the command cannot be executed is told at once.
+#[test]
+fn a_detached_command_that_cannot_be_executed_is_told() {
+    let site = Site::new();
+    let detached = |command: &str| {
+        let run = site.run().policy(site.policy("")).with(|airlock| {
+            airlock.arg("--detach");
+        });
+        run.end([command])
+    };
+    for (command, status, reason) in [
+        ("/no/such/program", 127, "No such file"),
+        ("no-such-program", 127, "No such file"),
+        ("/etc/services", 126, "Permission denied"),
+    ] {
+        let ended = detached(command);
+        assert_eq!((ended.code, ended.stdout.as_str()), (status, ""), "{ended}");
+        assert!(ended.stderr.contains(command) && ended.stderr.contains(reason), "{ended}");
+        assert!(within(Duration::from_secs(5), || site.processes().is_empty()), "{:?}", site.processes());
+    }
+    assert!(detached("true").succeeded().stdout.trim().len() >= 12);
+}
+
+/// The report of what never ran has a name too, so that it can be told from others.
+#[test]
+fn a_report_of_a_failed_set_up_has_an_id() {
+    let site = Site::new();
+    let run = || site.run();
+    let ended = [
+        run().policy("./missing.toml").end(["true"]),
+        run().policy(site.policy("")).end(["/no/such/program"]),
+        run().policy(site.policy("[process]\ncwd = \"/no/such/place\"\n")).end(["true"]),
+    ];
+    let mut ids: Vec<&str> = ended.iter().map(|ended| ended.report().text("id")).collect();
+    assert!(ids.iter().all(|id| id.len() == 12), "{ids:?}");
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 3, "each its own");
+}
+
+#[test]
+fn a_plan_tells_the_values_of_limits() {
+    let site = Site::root();
+    let Some(site) = site else { airlock_tests::skip!("needs root, for limits") };
+    let Some(parent) = site.cgroups() else { airlock_tests::skip!("needs cgroups of its own") };
+    let words = ["plan", "base", "--cgroup-parent", parent.name(), "--memory", "1GiB", "--pids", "77"];
+    let text = site.airlock_with(words.iter().chain(&["--", "true"])).succeeded().stdout;
+    for value in ["= 1073741824", "pids.max = 77", "open files ", "pending signals 1024", "core file size 1"]
+    {
+        assert!(text.contains(value), "no `{value}` in the plan: {text}");
+    }
+}
+
+/// A misspelt flag is not taken for the command.
+#[test]
+fn a_misspelt_flag_is_named() {
+    let site = Site::new();
+    for (flag, meant) in [("--best-efort", "--best-effort"), ("--memry", "--memory"), ("--wal", "--wall")] {
+        for words in [["--", "true"].as_slice(), &["true"]] {
+            let words = [&["run", flag, "x"], words].concat();
+            site.airlock_with(words).refused(&[flag, &format!("'{meant}'")]);
+        }
+    }
+    // What follows the command is the command's.
+    let ended = site.run().policy(site.policy("")).with(|command| {
+        command.args(["echo", "--best-efort"]);
+    });
+    assert_eq!(ended.end(["x"]).succeeded().stdout, "--best-efort -- x\n");
+}
+
+#[test]
+fn a_mount_of_the_command_line_may_be_optional() {
+    let site = Site::new();
+    let source = site.path("missing");
+    let run = |options: &str| {
+        let mount = format!("{}:/data{options}", source.display());
+        site.run().policy(site.policy("")).flag("--mount", mount).end(["test", "-d", "/data"])
+    };
+    run("").refused(&["the host has no", source.to_str().unwrap(), "`:optional` after --mount"]);
+    assert_eq!(run(":optional").code, 1);
+    site.folder("missing");
+    run(":optional").succeeded();
 }
 
 /// A caller's own cgroup is where a sandbox goes unless told otherwise.

@@ -81,6 +81,37 @@ fn a_stopped_payload_does_not_stop_the_clock() {
     assert!(ended.wall < Duration::from_secs(10), "{ended}");
 }
 
+/// A stopped init reads nothing: signals to be forwarded must not keep the monitor from its clock.
+#[test]
+fn a_stopped_init_and_a_flood_of_signals_do_not_stop_the_clock() {
+    let site = Site::new();
+    let report = site.path("report.json");
+    let mut live = site
+        .run_reporting_to(&report)
+        .policy(site.policy(""))
+        .flag("--wall", "3s")
+        .limit(Duration::from_secs(20))
+        .start([PROBE, "stay"]);
+    live.printed("ready");
+    let init = child_of(live.pid().as_raw());
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(init), Signal::SIGSTOP).unwrap();
+    let kinds = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
+    // Each is seen on its own: the queue of the channel holds some hundred.
+    for signal in kinds.iter().cycle().take(4000) {
+        live.signal(*signal);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let ended = live.end();
+    assert_eq!(ended.report().reason(), "wall-timeout", "{ended}");
+    assert!(ended.wall < Duration::from_secs(15), "{ended}");
+}
+
+/// The only child of a process.
+fn child_of(pid: i32) -> i32 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.trim().parse().unwrap_or_else(|_| panic!("one child: {children:?}"))
+}
+
 #[test]
 fn a_full_tmp_harms_nobody_else() {
     let site = Site::new();

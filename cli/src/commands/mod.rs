@@ -1,16 +1,20 @@
 //! One file per command.
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use airlock_policy::{HostTree, Overrides, Policy, ResolveInput, resolve};
 use airlock_runtime::Spec;
-use anyhow::Result;
+use airlock_runtime::cgroups::CgroupPath;
+use anyhow::{Context, Result};
 use clap::CommandFactory;
 
 use crate::args::{Cli, CompletionArgs, Shell};
+use crate::output;
 
 pub(crate) mod audit;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod plan;
 pub(crate) mod policy;
@@ -32,6 +36,12 @@ fn resolved(policy: &Policy, command: Vec<String>) -> Result<Spec> {
     let passed = policy.env.pass.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
     let caller_env = passed.collect();
     Ok(resolve(policy, &ResolveInput { args: command, caller_env, host })?)
+}
+
+/// The value of `--cgroup-parent`.
+fn cgroup_parent(path: &Path) -> Result<CgroupPath> {
+    CgroupPath::new(path)
+        .with_context(|| format!("--cgroup-parent {}", output::escape(&path.display().to_string())))
 }
 
 pub(crate) fn completions(args: CompletionArgs) -> Result<ExitCode> {

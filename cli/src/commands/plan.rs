@@ -14,7 +14,8 @@ use crate::output;
 
 pub(crate) fn plan(args: PlanArgs) -> Result<ExitCode> {
     let spec = super::spec(&args.policy, args.overrides.into(), args.command)?;
-    let plan = shown(&spec, args.cgroup_parent.map(CgroupPath::new).transpose()?)?;
+    let cgroup_parent = args.cgroup_parent.as_deref().map(super::cgroup_parent).transpose()?;
+    let plan = shown(&spec, cgroup_parent)?;
     if args.format.json {
         output::json(&plan)?;
     } else {

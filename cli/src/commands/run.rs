@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use airlock_runtime::cgroups::CgroupPath;
 use airlock_runtime::launch::{LaunchError, LaunchOptions};
 use airlock_runtime::report::{EndReport, Reason, ReportPlace};
+use airlock_runtime::state::Sandboxes;
 use airlock_runtime::{Spec, monitor, report};
 use anyhow::{Context, Result};
 
@@ -20,11 +20,16 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             .with_context(|| format!("--report {}", output::escape(&path.display().to_string())))
     };
     let place = args.report.as_ref().map(open).transpose()?;
+    let id = Sandboxes::new_id()?;
     let mut spec = super::spec(&args.sandbox.policy, args.sandbox.overrides.into(), args.command)
-        .inspect_err(|error| write_failure(place.as_ref(), None, &format!("{error:#}")))?;
+        .inspect_err(|error| write_failure(place.as_ref(), &id, None, &format!("{error:#}")))?;
     if let Some(place) = &place {
         refuse_reachable(&spec, place)?;
     }
+    let cgroup_parent =
+        args.cgroup_parent.as_deref().map(super::cgroup_parent).transpose().inspect_err(|error| {
+            write_failure(place.as_ref(), &id, Some(&spec), &format!("{error:#}"));
+        })?;
     // A stream that is the caller's terminal is never handed over: its modes, and what is typed, are the caller's.
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let on_terminal = stdin.is_terminal() || stdout.is_terminal() || stderr.is_terminal();
@@ -33,12 +38,13 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         process.set_terminal(Some(terminal));
     }
     let options = LaunchOptions {
-        cgroup_parent: args.cgroup_parent.map(CgroupPath::new).transpose()?,
+        id: Some(id.clone()),
+        cgroup_parent,
         report: place.as_ref().map(|place| place.record().clone()),
         ..LaunchOptions::default()
     };
     if args.detach {
-        return super::sandboxes::detach(&spec, options, place);
+        return super::sandboxes::detach(&id, &spec, options, place);
     }
     match monitor::run(&spec, options) {
         Ok(end) => {
@@ -49,7 +55,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             Ok(ExitCode::from(end.exit_status()))
         }
         Err(error) => {
-            write_failure(place.as_ref(), Some(&spec), &error.to_string());
+            write_failure(place.as_ref(), &id, Some(&spec), &error.to_string());
             Ok(failed(&error))
         }
     }
@@ -99,11 +105,11 @@ fn tell(end: &EndReport) {
     }
 }
 
-fn write_failure(place: Option<&ReportPlace>, spec: Option<&Spec>, error: &str) {
+fn write_failure(place: Option<&ReportPlace>, id: &str, spec: Option<&Spec>, error: &str) {
     let Some(place) = place else { return };
     let report = match spec {
-        Some(spec) => EndReport::setup_failed(spec, error),
-        None => EndReport::without_run("", Reason::SetupFailed, error),
+        Some(spec) => EndReport::setup_failed(id, spec, error),
+        None => EndReport::without_run(id, Reason::SetupFailed, error),
     };
     warn(place, place.write(&report));
 }
@@ -111,12 +117,13 @@ fn write_failure(place: Option<&ReportPlace>, spec: Option<&Spec>, error: &str) 
 /// Writes the report of a sandbox in the background, if anybody named a place for it.
 pub(crate) fn finish_detached(
     result: Result<EndReport, LaunchError>,
+    id: &str,
     spec: &Spec,
     place: Option<&ReportPlace>,
 ) {
     match (result, place) {
         (Ok(end), Some(place)) => warn(place, place.write(&end)),
-        (Err(error), place) => write_failure(place, Some(spec), &error.to_string()),
+        (Err(error), place) => write_failure(place, id, Some(spec), &error.to_string()),
         (Ok(_), None) => {}
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use airlock_runtime::cgroups::CgroupFacts;
 use airlock_runtime::launch::{END_TIMEOUT, LaunchOptions};
 use airlock_runtime::monitor::{self, Detached};
 use airlock_runtime::report::ReportPlace;
@@ -41,6 +42,7 @@ pub(crate) fn kill(args: KillArgs) -> Result<ExitCode> {
 
 pub(crate) fn gc(args: FormatArgs) -> Result<ExitCode> {
     let swept = Sandboxes::open()?.sweep(END_TIMEOUT)?;
+    CgroupFacts::read()?.remove_leaves(None);
     if args.json {
         output::json(&swept)?;
     } else {
@@ -54,8 +56,13 @@ pub(crate) fn gc(args: FormatArgs) -> Result<ExitCode> {
     Ok(if swept.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::OWN_FAILURE) })
 }
 
-/// Runs a sandbox in the background and prints its name once its payload is released.
-pub(crate) fn detach(spec: &Spec, options: LaunchOptions, place: Option<ReportPlace>) -> Result<ExitCode> {
+/// Runs a sandbox in the background and prints its name once its command is executed.
+pub(crate) fn detach(
+    id: &str,
+    spec: &Spec,
+    options: LaunchOptions,
+    place: Option<ReportPlace>,
+) -> Result<ExitCode> {
     match monitor::detach(spec, options)? {
         Detached::Parent { id } => {
             output::print(&format!("{id}\n"))?;
@@ -66,7 +73,7 @@ pub(crate) fn detach(spec: &Spec, options: LaunchOptions, place: Option<ReportPl
             Ok(ExitCode::from(status))
         }
         Detached::Monitor { result } => {
-            super::run::finish_detached(*result, spec, place.as_ref());
+            super::run::finish_detached(*result, id, spec, place.as_ref());
             Ok(ExitCode::SUCCESS)
         }
     }

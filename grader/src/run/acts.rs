@@ -26,6 +26,8 @@ use crate::task::{Lifecycle, PhaseName};
 pub(crate) const OPEN_TICKETS: u32 = 64;
 /// Most candidates that are being sealed at a time: each may be large.
 const SEALING: usize = 4;
+/// Candidates that a run may seal for validation: so many, and so many more for each second of research.
+const SEALS: (u64, u64) = (256, 4);
 /// First and longest pause before a grader process that ended is started again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
@@ -86,8 +88,11 @@ impl Supervisor {
     }
 
     async fn perform(&self, act: &Act, room: &Room) -> Result<Answer, RunError> {
-        let research =
-            || if self.in_research() { Ok(()) } else { Err(Refusal::from(ErrorCode::AlreadyEnded)) };
+        let research = || match (self.in_research(), self.research_left()) {
+            (false, _) => Err(Refusal::from(ErrorCode::AlreadyEnded)),
+            (true, Duration::ZERO) => Err(ErrorCode::BudgetEnded.into()),
+            (true, _) => Ok(()),
+        };
         match act {
             Act::Facts => Ok(self.facts().map(Done::Facts)),
             Act::Status => Ok(Ok(Done::Status(self.status()))),
@@ -182,6 +187,9 @@ impl Supervisor {
         if room.sealing.get() >= SEALING || !self.may_seal() {
             return Ok(Err(ErrorCode::QueueFull.into()));
         }
+        if self.disk_is_low() {
+            return Ok(Err(ErrorCode::NoSpace.into()));
+        }
         room.sealing.set(room.sealing.get() + 1);
         let sealed = self.seal_checked(name).await;
         room.sealing.set(room.sealing.get() - 1);
@@ -194,12 +202,11 @@ impl Supervisor {
         })
     }
 
-    /// A run keeps everything that it seals and journals, so that there is an end to how fast that may grow: the
-    /// number of open validations, and one more for each second of research.
+    /// A run keeps everything that it seals and journals, so that there is an end to how fast that may grow.
     fn may_seal(&self) -> bool {
         let budget = Duration::from_millis(self.manifest.budget.explore_ms);
         let seconds = budget.saturating_sub(self.research_left()).as_secs();
-        self.state().sealed_for_validation < seconds.saturating_add(OPEN_TICKETS.into())
+        self.state().sealed_for_validation < SEALS.0.saturating_add(seconds.saturating_mul(SEALS.1))
     }
 
     /// Seals a candidate and asks the gates, except for what is hidden: that would be an oracle.

@@ -397,6 +397,8 @@ pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
             Errno::NOTDIR => (FaultKind::NotDirectory, Some(path)),
             Errno::LOOP => (FaultKind::Link, Some(path)),
             Errno::XDEV => (FaultKind::Mount, Some(path)),
+            // An ordinary user's supervisor reads no more than the modes that an agent sets let it.
+            Errno::ACCESS => (FaultKind::Unreadable, Some(path)),
             Errno::NOSPC | Errno::DQUOT => return Some(ErrorCode::NoSpace.into()),
             _ => return None,
         },

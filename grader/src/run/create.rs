@@ -15,9 +15,11 @@ use airlock_runtime::report::{EndReport, Reason};
 use airlock_runtime::state::{Ending, Sandboxes, StateError};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::directory::{at, read_file, write_file};
+use super::directory::{at, read_file, remove_directory, write_file};
 use super::error::{RunError, call, tree};
-use super::manifest::{Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+use super::manifest::{
+    Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, RUN_JSON, Supplied, TaskFacts,
+};
 use super::parts::part_digest;
 use super::phase::{end_report, policy_digest};
 use super::state::State;
@@ -62,9 +64,6 @@ const SCRIPTS: [(&str, &str); 5] = [
     ("validate.sh", include_str!("../../harness/validate.sh")),
 ];
 
-/// What the run is.
-const RUN_JSON: &str = "run.json";
-
 impl Supervisor {
     /// Makes a run in a directory that does not exist or is empty.
     ///
@@ -86,7 +85,7 @@ impl Supervisor {
             let manifest = manifest(&task, &options, supplied, harness, frozen.digest(), &means)?;
             Ok((manifest, Arc::new(store), Arc::new(frozen)))
         };
-        let (manifest, store, frozen) = made().inspect_err(|_| drop(fs::remove_dir_all(directory.path())))?;
+        let (manifest, store, frozen) = made().inspect_err(|_| drop(remove_directory(directory.path())))?;
         let bytes = manifest.to_bytes()?;
         write_file(&directory.join(RUN_JSON), &bytes)?;
         let genesis = manifest.genesis(&bytes);
@@ -233,14 +232,8 @@ fn end_sandboxes(reports: &[PathBuf]) -> Result<(), StateError> {
 pub(crate) fn read_manifest(directory: &RunDirectory) -> Result<(Manifest, Vec<u8>), RunError> {
     let path = directory.join(RUN_JSON);
     let bytes = read_file(&path)?;
-    let wrong = |why: String| RunError::Manifest { path: path.clone(), why };
-    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    if manifest.version != MANIFEST_VERSION {
-        return Err(wrong(format!("it has version {}, and this is {MANIFEST_VERSION}", manifest.version)));
-    }
-    if manifest.to_bytes()? != bytes {
-        return Err(wrong("it is not in canonical form".into()));
-    }
+    let manifest = Manifest::from_bytes(&bytes)
+        .map_err(|fault| RunError::Manifest { path: path.clone(), why: fault.to_string() })?;
     Ok((manifest, bytes))
 }
 

@@ -109,12 +109,31 @@ pub(crate) fn fresh_directory(path: &Path, mode: u32) -> Result<(), DirectoryErr
     make_directory(path, mode)
 }
 
-/// Removes a directory with all that it holds, links not followed.
-pub(crate) fn remove_directory(path: &Path) -> Result<(), DirectoryError> {
-    match fs::remove_dir_all(path) {
+/// Removes a directory with all that it holds, links not followed. Nothing may write there any more.
+pub fn remove_directory(path: &Path) -> Result<(), DirectoryError> {
+    let removed = match fs::remove_dir_all(path) {
+        // Sealed trees are read-only, and what an agent left has any mode. That stops an ordinary user.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path).and_then(|()| fs::remove_dir_all(path))
+        }
+        removed => removed,
+    };
+    match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(at("removing", path)),
     }
+}
+
+/// Gives a directory and those below it a mode with which they can be emptied.
+fn open_up(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file whole and waits for the disk: under another name first, so that it is never there in part.

@@ -7,8 +7,10 @@ use airlock_policy::PolicyError;
 use airlock_runtime::launcher::LauncherError;
 use airlock_runtime::state::StateError;
 
+use super::clock::ClockError;
 use super::directory::DirectoryError;
 use super::logs::LogError;
+use super::verdict::VerdictError;
 use crate::Digest;
 use crate::changeset::ChangesetError;
 use crate::journal::{CanonicalError, JournalError};
@@ -25,6 +27,9 @@ pub enum RunError {
     /// A file of the run.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// The clock.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
     /// The log of a phase.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -76,6 +81,14 @@ pub enum RunError {
         path: PathBuf,
         /// What is wrong.
         why: String,
+    },
+    /// A verdict that was written down.
+    #[error("reading {path}: {source}")]
+    Verdict {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<VerdictError>,
     },
     /// A phase's policy with its mounts.
     #[error("phase {phase}: {source}")]

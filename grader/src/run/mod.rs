@@ -13,7 +13,10 @@
 //! | `candidate` | seals what research hands in, and asks the gates |
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
-//! | `finish` | result, receipt, report |
+//! | `finish` | result and receipt |
+//! | `page` | the page for people |
+//! | `status` | looks at a run, open or closed, and leaves it alone |
+//! | `verify` | computes a closed run again from its files |
 
 mod acts;
 mod candidate;
@@ -27,6 +30,7 @@ mod grader;
 pub mod lease;
 pub mod logs;
 mod manifest;
+mod page;
 mod parts;
 mod phase;
 pub mod relay;
@@ -34,8 +38,10 @@ mod replay;
 mod research;
 mod scoring;
 pub mod state;
+pub mod status;
 mod validation;
 pub mod verdict;
+pub mod verify;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -46,9 +52,11 @@ use std::sync::Arc;
 use airlock_runtime::launcher::Launcher;
 
 pub use create::{CreateOptions, Programs, no_watcher};
-pub use directory::{DirectoryError, RunDirectory, phase_name};
+pub use directory::{DirectoryError, RunDirectory, phase_name, remove_directory};
 pub use error::RunError;
-pub use manifest::{Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+pub use manifest::{
+    Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, ManifestFault, Supplied, TaskFacts,
+};
 use state::{Next, State};
 
 use crate::journal::{Event, Journal, Outcome, Record};

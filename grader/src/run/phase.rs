@@ -148,7 +148,7 @@ impl Supervisor {
                 Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs, full })))
             }
             Err(LauncherError::Sandbox { message, .. }) => {
-                let report = EndReport::setup_failed(&spec, &message);
+                let report = EndReport::setup_failed("", &spec, &message);
                 finish(out).await;
                 finish(err).await;
                 Ok(Start::Failed(self.end_phase(number, name, report, None)?))
@@ -165,11 +165,13 @@ impl Supervisor {
     ) -> Result<Ended, RunError> {
         self.watch(&phase).await?;
         let RunningPhase { number, name, spec, running, logs: [out, err], full } = *phase;
-        let mut report = match running.into_inner().wait() {
+        let running = running.into_inner();
+        let id = running.id().to_owned();
+        let mut report = match running.wait() {
             Ok(report) => report,
-            Err(LauncherError::Sandbox { message, .. }) => EndReport::setup_failed(&spec, &message),
+            Err(LauncherError::Sandbox { message, .. }) => EndReport::setup_failed(&id, &spec, &message),
             Err(LauncherError::MonitorLost) => {
-                EndReport::without_run("", Reason::SupervisorLost, "the monitor of the sandbox was killed")
+                EndReport::without_run(&id, Reason::SupervisorLost, "the monitor of the sandbox was killed")
             }
             Err(error) => return Err(error.into()),
         };
@@ -198,7 +200,8 @@ impl Supervisor {
         }
     }
 
-    fn disk_is_low(&self) -> bool {
+    /// Whether the disk of the run directory is nearly full.
+    pub(crate) fn disk_is_low(&self) -> bool {
         let free = rustix::fs::statvfs(self.directory.path());
         free.is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < DISK_FLOOR)
     }

@@ -182,7 +182,11 @@ impl Supervisor {
 
 /// The checkpoints of an output by progress. Names that are none are passed over.
 fn listed(output: &std::path::Path, rules: &Checkpoints) -> Result<Vec<(u64, String)>, RunError> {
-    let entries = fs::read_dir(output).map_err(at("reading", output))?;
+    let entries = match fs::read_dir(output) {
+        // The replay has taken an ordinary user's right to read it away.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Ok(Vec::new()),
+        entries => entries.map_err(at("reading", output))?,
+    };
     let mut found = Vec::new();
     for entry in entries.take(MOST_ENTRIES) {
         let entry = entry.map_err(at("reading", output))?;

@@ -107,10 +107,9 @@ impl Supervisor {
         mut attended: JoinHandle<Result<(), RunError>>,
     ) -> Result<(), RunError> {
         let reason = loop {
-            let late = async {
-                // While the clock stands still, the time that is left stays the same.
-                tokio::time::sleep(self.research_left().max(Duration::from_millis(1))).await;
-            };
+            // While the clock stands still, the time that is left stays the same.
+            let left = self.research_left().max(Duration::from_millis(1));
+            let late = Deadline::new(&Moment::now().map_err(call("reading the clock"))?, left);
             tokio::select! {
                 ended = self.watch(&explore) => {
                     ended?;
@@ -123,10 +122,13 @@ impl Supervisor {
                 }
                 Some(task) = validating.join_next() => joined(task)?,
                 task = &mut attended => joined(task)?,
-                () = late => if self.research_left().is_zero() {
-                    self.end_gently(&explore).await?;
-                    break Some(Reason::WallTimeout);
-                },
+                waited = late.wait() => {
+                    waited?;
+                    if self.research_left().is_zero() {
+                        self.end_gently(&explore).await?;
+                        break Some(Reason::WallTimeout);
+                    }
+                }
             }
         };
         self.end(explore, reason).await?;

@@ -13,6 +13,8 @@ use crate::merged::{self, Policy, Writable};
 use crate::schema::{MountMode, RootKind};
 use crate::units::Size;
 
+/// What to do about a source that is not there.
+const MISSING: &str = "make it first, or leave out a mount without a source: `optional = true` in a policy, `:optional` after --mount";
 /// `/run` holds sockets and pid files at most.
 const RUN_SIZE: Size = Size(16 << 20);
 /// Nodes and links.
@@ -181,7 +183,7 @@ impl Build {
                 continue;
             } else if !present {
                 let fault = Fault::new(format!("the host has no {}", mount.source.display()));
-                (mount.source_clause(), fault.help("`optional = true` leaves out a mount without a source"))
+                (mount.source_clause(), fault.help(MISSING))
             } else if let Some(fault) = self.link_on_the_way(&mount.target) {
                 (mount.clause(), fault)
             } else {

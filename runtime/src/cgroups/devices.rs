@@ -212,14 +212,14 @@ impl DeviceFilter {
     }
 
     /// The v1 files and what to write to them, in order.
-    fn v1_writes(&self) -> Vec<(&'static str, String)> {
+    fn v1_writes(&self) -> Vec<(&'static str, Vec<String>)> {
         // Denying all first also drops the exceptions inherited from the parent.
-        let mut writes = vec![("devices.deny", "a".to_owned())];
+        let mut writes = vec![("devices.deny", vec!["a".to_owned()])];
         if self.allow {
-            writes.push(("devices.allow", "a".to_owned()));
+            writes.push(("devices.allow", vec!["a".to_owned()]));
         }
         let file = if self.allow { "devices.deny" } else { "devices.allow" };
-        writes.extend(self.exceptions.iter().map(|set| (file, set.to_string())));
+        writes.push((file, self.exceptions.iter().map(ToString::to_string).collect()));
         writes
     }
 
@@ -254,7 +254,7 @@ pub struct DeviceReadback {
 }
 
 impl Cgroup {
-    /// Puts the filter on every directory that can carry one; to be done before a process is in.
+    /// Puts the filter on every directory that can carry one; to be done before anything untrusted runs in it.
     ///
     /// On a hybrid host both interfaces must then allow an access.
     pub fn filter_devices(&mut self, filter: &DeviceFilter) -> Result<(), CgroupError> {
@@ -276,8 +276,8 @@ impl Cgroup {
             return Err(CgroupError::NoDeviceFilter);
         }
         if let Some(tree) = v1 {
-            for (file, value) in filter.v1_writes() {
-                tree.write(file, &value)?;
+            for (file, values) in filter.v1_writes() {
+                tree.write_each(file, &values)?;
             }
         }
         if let Some(tree) = v2.filter(|_| !filter.is_open()) {
@@ -331,8 +331,8 @@ mod tests {
         let filter =
             DeviceFilter::from_oci(&[deny_all(), oci(true, LinuxDeviceType::C, 1, 3, "rw")]).unwrap();
         let writes = filter.v1_writes();
-        assert_eq!(writes[0], ("devices.deny", "a".into()));
-        assert_eq!(writes[1..], [("devices.allow", "c 1:3 rw".into())]);
+        assert_eq!(writes[0], ("devices.deny", vec!["a".into()]));
+        assert_eq!(writes[1..], [("devices.allow", vec!["c 1:3 rw".into()])]);
         assert_eq!(filter.v1_list(), ["c 1:3 rw"]);
     }
 
@@ -355,7 +355,9 @@ mod tests {
         let filter =
             DeviceFilter::from_oci(&[deny_all(), oci(true, LinuxDeviceType::C, 1, 3, "r"), all]).unwrap();
         assert!(filter.is_open());
-        assert_eq!(filter.v1_writes(), [("devices.deny", "a".to_owned()), ("devices.allow", "a".into())]);
+        let all = || vec![String::from("a")];
+        let writes = [("devices.deny", all()), ("devices.allow", all()), ("devices.deny", vec![])];
+        assert_eq!(filter.v1_writes(), writes);
     }
 
     #[test]

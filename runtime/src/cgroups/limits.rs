@@ -48,10 +48,13 @@ struct Setting {
     implied: bool,
 }
 
-/// The controllers that these limits need.
-pub(super) fn controllers(resources: &LinuxResources) -> Result<BTreeSet<Controller>, CgroupError> {
+/// The controllers that these limits need, and those that are of use where they can be had.
+pub(super) fn controllers(
+    resources: &LinuxResources,
+) -> Result<(BTreeSet<Controller>, BTreeSet<Controller>), CgroupError> {
     let settings = Settings::of(resources)?.0;
-    Ok(settings.iter().map(|setting| setting.controller).collect())
+    let of = |implied| settings.iter().filter(move |it| it.implied == implied).map(|it| it.controller);
+    Ok((of(false).collect(), of(true).collect()))
 }
 
 /// The files and values that express the limits.
@@ -67,7 +70,11 @@ pub(super) fn writes(
         if skipped.contains(&controller) {
             continue;
         }
-        let version = version_of(controller).ok_or(CgroupError::NoController { controller })?;
+        let version = match version_of(controller) {
+            Some(version) => version,
+            None if implied => continue,
+            None => return Err(CgroupError::NoController { controller }),
+        };
         let files = match version {
             Version::V1 => v1,
             Version::V2 => v2,
@@ -134,6 +141,9 @@ impl Settings {
             let v2 = file(&format!("hugetlb.{size}.max"), bytes);
             settings.add(Controller::HugeTlb, "hugepageLimits", Some(v1), Some(v2));
         }
+        if resources.hugepage_limits().is_none() {
+            settings.no_huge_pages();
+        }
         let mut unified: Vec<_> = resources.unified().iter().flatten().collect();
         unified.sort();
         for (key, value) in unified {
@@ -173,6 +183,22 @@ impl Settings {
     fn v1_implied(&mut self, controller: Controller, what: &str, files: Files) {
         let (v1, v2) = (Some(files), Some(Vec::new()));
         self.0.push(Setting { controller, what: what.into(), v1, v2, implied: true });
+    }
+
+    /// Huge pages are no memory to the memory controller (but for `memory_hugetlb_accounting` of cgroup-v2.rst):
+    /// none for a sandbox that does not ask for them, and none set aside for it (hugetlbpage.rst; `rsvd` since
+    /// Linux 5.7).
+    fn no_huge_pages(&mut self) {
+        // What x86-64 has; a processor without the second lacks its files.
+        for size in ["2MB", "1GB"] {
+            let files = |ends: [&str; 2]| -> Files {
+                ends.iter().flat_map(|end| file(&format!("hugetlb.{size}.{end}"), 0)).collect()
+            };
+            let v1 = Some(files(["rsvd.limit_in_bytes", "limit_in_bytes"]));
+            let v2 = Some(files(["rsvd.max", "max"]));
+            let what = "hugepageLimits".into();
+            self.0.push(Setting { controller: Controller::HugeTlb, what, v1, v2, implied: true });
+        }
     }
 
     fn memory(&mut self, memory: &LinuxMemory) -> Result<(), CgroupError> {
@@ -313,7 +339,8 @@ mod tests {
     use super::*;
 
     fn write(resources: &LinuxResources, version: Version) -> Result<Vec<(String, String)>, CgroupError> {
-        let writes = writes(resources, |_| Some(version), &BTreeSet::new())?;
+        let has = |controller| controller != Controller::HugeTlb || resources.hugepage_limits().is_some();
+        let writes = writes(resources, |controller| has(controller).then_some(version), &BTreeSet::new())?;
         Ok(writes.into_iter().map(|write| (write.file, write.value)).collect())
     }
 
@@ -375,7 +402,8 @@ mod tests {
         let files = files.map(|(file, value)| (file.to_owned(), value.to_owned()));
         assert_eq!(write(&own, Version::V1).unwrap(), files, "as the document says, once");
         let implied = |resources| {
-            let writes = writes(&resources, |_| Some(Version::V1), &BTreeSet::new()).unwrap();
+            let memory = |controller| (controller == Controller::Memory).then_some(Version::V1);
+            let writes = writes(&resources, memory, &BTreeSet::new()).unwrap();
             writes.iter().map(|write| write.implied).collect::<Vec<_>>()
         };
         assert_eq!(implied(own), [false, false]);
@@ -443,6 +471,25 @@ mod tests {
         let escape = LinuxHugepageLimitBuilder::default().page_size("../x").limit(1_i64).build().unwrap();
         let escape = LinuxResourcesBuilder::default().hugepage_limits([escape]).build().unwrap();
         assert!(write(&escape, Version::V2).is_err());
+    }
+
+    #[test]
+    fn there_are_no_huge_pages_unless_asked_for() {
+        let none = LinuxResources::default();
+        let written = writes(&none, |_| Some(Version::V2), &BTreeSet::new()).unwrap();
+        let files: Vec<_> = written.iter().map(|write| write.file.as_str()).collect();
+        assert_eq!(
+            files,
+            ["hugetlb.2MB.rsvd.max", "hugetlb.2MB.max", "hugetlb.1GB.rsvd.max", "hugetlb.1GB.max"]
+        );
+        assert!(written.iter().all(|write| write.implied && write.value == "0"));
+        assert_eq!(
+            writes(&none, |_| None, &BTreeSet::new()).unwrap(),
+            [],
+            "nor are they an error without it"
+        );
+        let (needed, used) = controllers(&none).unwrap();
+        assert_eq!((needed, used), (BTreeSet::new(), BTreeSet::from([Controller::HugeTlb])));
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! A cgroup written down, so that a later process can end and remove it.
 
 use std::collections::BTreeSet;
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::error::CgroupError;
-use super::facts::{CgroupFacts, Controller, Version};
+use super::facts::{CgroupFacts, Controller, Version, below};
 use super::group::Cgroup;
 use super::target::{CgroupTarget, check_name};
 use super::tree::Tree;
+use super::v2;
 
 /// Where a sandbox's directories are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,20 +34,19 @@ pub struct TreeRecord {
     pub path: PathBuf,
     /// Controllers that serve the sandbox here.
     pub controllers: BTreeSet<Controller>,
-    /// How many directories just above `path` the sandbox made.
-    pub made: usize,
+    /// How many directories just above `path` belong to an explicit parent.
+    pub above: usize,
 }
 
 impl CgroupTarget {
-    /// The record of a group that is about to be made, for a sweep after a crash in between. Directories
-    /// above the sandbox's own are left to the record that [`Cgroup::record`] gives afterwards.
+    /// The record of a group that is about to be made, for a sweep after a crash in between.
     pub fn record(&self) -> CgroupRecord {
         let trees = self.trees.iter().map(|tree| TreeRecord {
             version: tree.version,
             mount: tree.mount.clone(),
             path: tree.path(),
             controllers: tree.required.union(&tree.wanted).copied().collect(),
-            made: 0,
+            above: tree.parents.len(),
         });
         CgroupRecord { name: self.name.clone(), trees: trees.collect() }
     }
@@ -63,7 +63,7 @@ impl Cgroup {
                 mount: tree.mount.clone(),
                 path: tree.path.clone(),
                 controllers: tree.controllers.clone(),
-                made: tree.made,
+                above: tree.above,
             })
             .collect();
         CgroupRecord { name: self.name.clone(), trees }
@@ -88,10 +88,23 @@ impl Cgroup {
                 entry.controllers.clone(),
                 &entry.mount,
                 &entry.path,
-                entry.made,
+                entry.above,
             )?);
         }
         Ok(group)
+    }
+}
+
+impl CgroupFacts {
+    /// Removes the leaves, empty now, into which callers had moved themselves: beside a recorded cgroup, or in this
+    /// process's own one.
+    pub fn remove_leaves(&self, record: Option<&CgroupRecord>) {
+        let trees = record.map(|record| record.trees.as_slice()).unwrap_or_default();
+        let beside = trees.iter().filter(|tree| tree.version == Version::V2 && tree.above == 0);
+        let beside = beside.filter_map(|tree| tree.path.parent().map(Path::to_path_buf));
+        let own = self.v2.as_ref().filter(|_| record.is_none());
+        let own = own.and_then(|tree| Some(below(&tree.mount, tree.own.as_ref()?)));
+        beside.chain(own).for_each(|directory| v2::remove_leaves(&directory));
     }
 }
 
@@ -114,14 +127,12 @@ impl TreeRecord {
         if self.path.file_name() != Some(name.as_ref()) {
             return fail("does not end in the sandbox's name");
         }
-        if self.made >= depth { fail("claims to have made its mount") } else { Ok(()) }
+        if self.above >= depth { fail("counts its mount among its parents") } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::cgroups::{Layout, V2Tree};
 
@@ -136,13 +147,13 @@ mod tests {
         CgroupFacts { layout: Layout::V2, v1: vec![], v2: Some(tree) }
     }
 
-    fn entry(mount: &str, path: &str, made: usize) -> TreeRecord {
+    fn entry(mount: &str, path: &str, above: usize) -> TreeRecord {
         TreeRecord {
             version: Version::V2,
             mount: mount.into(),
             path: path.into(),
             controllers: BTreeSet::new(),
-            made,
+            above,
         }
     }
 

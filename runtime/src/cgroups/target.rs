@@ -9,7 +9,7 @@ use oci_spec::runtime::LinuxResources;
 
 use super::error::CgroupError;
 use super::facts::{CgroupFacts, Controller, Version, below};
-use super::limits;
+use super::limits::{self, LimitWrite};
 use crate::spec::BestEffort;
 
 /// A path from the root of a hierarchy to a cgroup that is not the root.
@@ -58,6 +58,8 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), &'static str> {
 pub struct Needs {
     /// Controllers that a limit needs: each one is had, lowered by best effort, or an error.
     pub limits: BTreeSet<Controller>,
+    /// Controllers of limits that nobody asked for, such as none of huge pages; never an error.
+    pub implied: BTreeSet<Controller>,
     /// The device filter: had, lowered by best effort, or an error.
     pub devices: bool,
     /// Statistics are read where the caller may make cgroups; never an error.
@@ -71,8 +73,10 @@ pub struct Needs {
 impl Needs {
     /// The needs of an OCI resources table, with statistics and control.
     pub fn new(resources: &LinuxResources, best_effort: &BTreeSet<BestEffort>) -> Result<Self, CgroupError> {
+        let (limits, implied) = limits::controllers(resources)?;
         Ok(Self {
-            limits: limits::controllers(resources)?,
+            limits,
+            implied,
             devices: resources.devices().as_ref().is_some_and(|rules| !rules.is_empty()),
             statistics: true,
             control: true,
@@ -128,8 +132,8 @@ impl CgroupTarget {
     /// Places a sandbox named `name` below the caller's own cgroup, or below `parent`, which is counted from
     /// the root of each mounted hierarchy.
     ///
-    /// An explicit parent is made if absent. The sandbox that made it removes it again if it is then empty; a
-    /// parent that was found is left alone. It is never lowered: if it cannot be written, creation fails.
+    /// An explicit parent is made if absent, and marked; the last sandbox in it removes it again. A parent without the
+    /// mark is left alone. It is never lowered: if it cannot be written, creation fails.
     pub fn new(
         facts: &CgroupFacts,
         parent: Option<&CgroupPath>,
@@ -165,6 +169,7 @@ impl CgroupTarget {
                 Err(error) => return Err(error),
             }
         }
+        needs.implied.iter().for_each(|&controller| plan.want(controller));
         if needs.control && plan.enter_v2().is_err() {
             plan.want(Controller::Freezer);
         }
@@ -179,6 +184,18 @@ impl CgroupTarget {
         target.trees = plan.trees;
         target.trees.sort_by_key(|tree| tree.version == Version::V2);
         Ok(target)
+    }
+}
+
+impl CgroupTarget {
+    /// The limits as files and values.
+    pub(crate) fn limit_writes(&self, resources: &LinuxResources) -> Result<Vec<LimitWrite>, CgroupError> {
+        let serves = |tree: &&TreeTarget, controller| {
+            tree.required.contains(&controller) || tree.wanted.contains(&controller)
+        };
+        let version =
+            |controller| self.trees.iter().find(|tree| serves(tree, controller)).map(|tree| tree.version);
+        limits::writes(resources, version, &self.skipped)
     }
 }
 
@@ -317,6 +334,7 @@ mod tests {
     #[test]
     fn below_the_callers_own_cgroup_only_the_trees_needed() {
         let mut needs = needs();
+        needs.implied.clear();
         needs.statistics = false;
         needs.control = false;
         let target = CgroupTarget::new(&hybrid(), None, "box", &needs).unwrap();

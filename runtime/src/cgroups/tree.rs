@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstatfs, mkdirat, openat, openat2, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, XattrFlags, fgetxattr, fsetxattr, fstatfs,
+    mkdirat, openat, openat2, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -25,6 +26,9 @@ const V1_MAGIC: i64 = 0x0027_e0eb;
 /// `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
 const V2_MAGIC: i64 = 0x6367_7270;
 
+/// Attribute of the directories above their own that sandboxes made (user attributes of cgroups: Linux 5.7).
+const MARK: &str = "user.airlock.made";
+
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
@@ -37,8 +41,9 @@ pub(super) struct Tree {
     pub mount: PathBuf,
     pub path: PathBuf,
     pub name: OsString,
-    /// How many directories just above `path` this sandbox made.
-    pub made: usize,
+    /// How many directories just above `path` belong to an explicit parent, and go with the last sandbox in them if
+    /// they are marked.
+    pub above: usize,
     parent: OwnedFd,
     dir: OwnedFd,
 }
@@ -47,7 +52,7 @@ impl Tree {
     /// Makes the directory, and those of its parents that are absent. On failure nothing made here is left.
     pub(super) fn create(target: &TreeTarget) -> Result<Self, CgroupError> {
         // Another sandbox may remove an empty explicit parent between our finding it and our using it.
-        let mut attempts = if target.parents.is_empty() { 1 } else { 5 };
+        let mut attempts = if target.parents.is_empty() { 1 } else { 50 };
         loop {
             let mut made = Vec::new();
             let result = Self::make(target, &mut made);
@@ -60,7 +65,7 @@ impl Tree {
                         mount: target.mount.clone(),
                         path: target.path(),
                         name: target.name.clone(),
-                        made: made.len() - 1,
+                        above: target.parents.len(),
                         parent,
                         dir,
                     });
@@ -94,16 +99,19 @@ impl Tree {
             }
             let own = depth == target.parents.len();
             path.push(name);
-            match mkdirat(&parent, name, Mode::from(0o755)) {
-                Ok(()) => made.push((clone(&parent, &path)?, name)),
+            let new = match mkdirat(&parent, name, Mode::from(0o755)) {
+                Ok(()) => {
+                    made.push((clone(&parent, &path)?, name));
+                    true
+                }
                 Err(Errno::EXIST) if own => return Err(CgroupError::Exists { path }),
-                Err(Errno::EXIST) => {}
+                Err(Errno::EXIST) => false,
                 Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
                     path.pop();
                     return Err(CgroupError::NotDelegated { path });
                 }
                 Err(errno) => return Err(CgroupError::io("make cgroup", path, errno)),
-            }
+            };
             let dir = openat(&parent, name, DIRECTORY, Mode::empty())
                 .map_err(|errno| CgroupError::io("open cgroup", &path, errno))?;
             if target.version == Version::V1 && controllers.contains(&Controller::CpuSet) {
@@ -111,6 +119,10 @@ impl Tree {
             }
             if own {
                 return Ok((parent, dir, controllers));
+            }
+            if new {
+                // Without it the directory would merely stay.
+                let _ = fsetxattr(&dir, MARK, b"1", XattrFlags::empty());
             }
             parent = dir;
         }
@@ -123,12 +135,12 @@ impl Tree {
         controllers: BTreeSet<Controller>,
         mount: &Path,
         path: &Path,
-        made: usize,
+        above: usize,
     ) -> Result<Option<Self>, CgroupError> {
-        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(CgroupError::InvalidPath { path: path.into(), reason: "has no name" });
         };
-        let parent = match open_directory(above, version) {
+        let parent = match open_directory(parent, version) {
             Err(error) if error.means_gone() => return Ok(None),
             parent => parent?,
         };
@@ -139,7 +151,7 @@ impl Tree {
                 mount: mount.into(),
                 path: path.into(),
                 name: name.into(),
-                made,
+                above,
                 parent,
                 dir,
             })),
@@ -162,7 +174,11 @@ impl Tree {
     }
 
     pub(super) fn write(&self, file: &str, value: &str) -> Result<(), CgroupError> {
-        write_file(self.dir(), &self.path, file, value)
+        write_file(self.dir(), &self.path, file, &[value])
+    }
+
+    pub(super) fn write_each(&self, file: &str, values: &[String]) -> Result<(), CgroupError> {
+        write_file(self.dir(), &self.path, file, values)
     }
 
     /// A file of this directory for another process to write to: the opener's rights count, not the writer's.
@@ -189,7 +205,7 @@ impl Tree {
         Ok(pids)
     }
 
-    /// Removes the directory, all below it, and the parents that this sandbox made if they are empty.
+    /// Removes the directory, all below it, and the parents that a sandbox made if they are empty.
     ///
     /// Having nothing to remove is success. EBUSY is retried until the deadline: the kernel takes a moment to
     /// let go of a dead process.
@@ -209,7 +225,7 @@ impl Tree {
             }
         }
         let mut path = self.path.as_path();
-        for _ in 0..self.made {
+        for _ in 0..self.above {
             let (Some(dir), Some(name)) = (path.parent(), path.parent().and_then(Path::file_name)) else {
                 break;
             };
@@ -221,6 +237,10 @@ impl Tree {
                 Err(error) if error.means_gone() => break,
                 above => above?,
             };
+            match openat(&above, name, DIRECTORY, Mode::empty()) {
+                Ok(found) if fgetxattr(&found, MARK, &mut [0_u8; 8]).is_ok() => {}
+                _ => break,
+            }
             match unlinkat(&above, name, AtFlags::REMOVEDIR) {
                 // Another sandbox uses it, or it is gone with another one.
                 Ok(()) | Err(Errno::BUSY | Errno::NOTEMPTY | Errno::NOENT) => {}
@@ -290,7 +310,7 @@ fn inherit_cpuset(parent: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &Path) -> R
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if read_file(dir, path, file)?.trim().is_empty() {
             let inherited = read_file(parent, path.parent().unwrap_or(path), file)?;
-            write_file(dir, path, file, inherited.trim())?;
+            write_file(dir, path, file, &[inherited.trim()])?;
         }
     }
     Ok(())
@@ -301,17 +321,18 @@ pub(super) fn read_file(dir: BorrowedFd<'_>, path: &Path, file: &str) -> Result<
     text.map_err(|source| CgroupError::io("read", path.join(file), source))
 }
 
-/// Control files take their value from a single write.
+/// Control files take each value from a single write.
 pub(super) fn write_file(
     dir: BorrowedFd<'_>,
     path: &Path,
     file: &str,
-    value: &str,
+    values: &[impl AsRef<[u8]>],
 ) -> Result<(), CgroupError> {
     let fail = |source| CgroupError::io("write", path.join(file), source);
     let fd = openat(dir, file, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
         .map_err(|errno| fail(errno.into()))?;
-    File::from(fd).write_all(value.as_bytes()).map_err(fail)
+    let mut open = File::from(fd);
+    values.iter().try_for_each(|value| open.write_all(value.as_ref())).map_err(fail)
 }
 
 pub(super) fn clone(fd: &OwnedFd, path: &Path) -> Result<OwnedFd, CgroupError> {

@@ -43,7 +43,7 @@ pub(super) fn enable(
         if !root {
             make_room(dir, path, &request, target.parents.is_empty())?;
         }
-        write_file(dir, path, SUBTREE, &request).map_err(|error| match error.errno() {
+        write_file(dir, path, SUBTREE, &[&request]).map_err(|error| match error.errno() {
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => CgroupError::NotDelegated { path: path.into() },
             _ => error,
         })?;
@@ -52,7 +52,7 @@ pub(super) fn enable(
         target.wanted.intersection(&offered).filter(|c| !enabled.contains(c)).copied().collect();
     if !wanted.is_empty() && (root || pids(dir, path)?.is_empty()) {
         // Statistics are not worth an error.
-        let _ = write_file(dir, path, SUBTREE, &request(&wanted));
+        let _ = write_file(dir, path, SUBTREE, &[request(&wanted)]);
     }
     let enabled: BTreeSet<Controller> = set(SUBTREE)?;
     Ok(target.required.union(&target.wanted).filter(|c| enabled.contains(c)).copied().collect())
@@ -93,8 +93,22 @@ fn pids(dir: BorrowedFd<'_>, path: &Path) -> Result<Vec<u32>, CgroupError> {
     Ok(read_file(dir, path, "cgroup.procs")?.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
+/// Removes the leaves in `dir` of callers that are gone. One that holds processes stays.
+pub(super) fn remove_leaves(dir: &Path) {
+    let leaf = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let pid = name.to_str()?.strip_prefix(SUPERVISOR_LEAF)?.parse::<u32>().ok()?;
+        (!Path::new("/proc").join(pid.to_string()).exists()).then(|| entry.path())
+    };
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for leaf in entries.filter_map(leaf) {
+        // EBUSY: its number is of another PID namespace, and it is in use.
+        let _ = std::fs::remove_dir(leaf);
+    }
+}
+
 /// Moves this process into `supervisor-<pid>` below its own cgroup. The leaf lives as long as this process
-/// does; the scope's end, or the next Airlock in it, removes it.
+/// does; the scope's end, or a later sweep, removes it.
 fn move_self_to_leaf(dir: BorrowedFd<'_>, path: &Path) -> Result<(), CgroupError> {
     let name = format!("{SUPERVISOR_LEAF}{}", getpid().as_raw_nonzero());
     let leaf_path = path.join(&name);
@@ -110,7 +124,7 @@ fn move_self_to_leaf(dir: BorrowedFd<'_>, path: &Path) -> Result<(), CgroupError
         Mode::empty(),
     )
     .map_err(|errno| CgroupError::io("open cgroup", &leaf_path, errno))?;
-    write_file(leaf.as_fd(), &leaf_path, "cgroup.procs", "0").inspect_err(|_| {
+    write_file(leaf.as_fd(), &leaf_path, "cgroup.procs", &["0"]).inspect_err(|_| {
         // Empty, as nothing entered it; the write's error is the one to report.
         let _ = unlinkat(dir, &name, AtFlags::REMOVEDIR);
     })

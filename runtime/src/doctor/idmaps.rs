@@ -22,7 +22,7 @@ pub(super) fn check(root: bool) -> Check {
     }
     let line = || vec![IdMapping { inside: 0, outside: POOL_START, count: 1 }];
     let namespace = match idmap::user_namespace(&IdMaps { uids: line(), gids: line() }) {
-        Ok(namespace) => namespace,
+        Ok((namespace, _)) => namespace,
         Err(error) => {
             return IDMAPS.lacking(
                 format!("no user namespace to take the map from: {error}"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::FileType;
@@ -16,11 +17,12 @@ use crate::spec::{Spec, Writable};
 const LAST_NUMBER: i32 = 1023;
 
 pub(crate) fn threads() -> Result<(), LaunchError> {
-    let tasks = fs::read_dir("/proc/self/task")
+    let tasks = fs::metadata("/proc/self/task")
         .map_err(|source| LaunchError::File { path: "/proc/self/task".into(), source })?;
-    match tasks.count() {
+    // As of every directory, the links are its name, its `.`, and the `..` of those in it: one for each thread.
+    match tasks.nlink().saturating_sub(2) {
         1 => Ok(()),
-        threads => Err(LaunchError::Threads(threads)),
+        threads => Err(LaunchError::Threads(usize::try_from(threads).unwrap_or(usize::MAX))),
     }
 }
 
@@ -96,4 +98,24 @@ pub(super) fn kept_directory(spec: &Spec) -> Result<Option<File>, LaunchError> {
         .try_lock()
         .map_err(|_| error(std::io::Error::other("another sandbox keeps its writes there")))?;
     Ok(Some(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_have_numbers_of_their_own_beyond_the_streams() {
+        let wanted = |numbers: &[i32]| {
+            let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+            let given: Vec<_> = numbers.iter().map(|number| (null(), *number)).collect();
+            pass(&given).map_err(|error| error.to_string())
+        };
+        for (numbers, wrong) in
+            [(&[2][..], 2), (&[-1], -1), (&[3, 1024], 1024), (&[i32::MAX], i32::MAX), (&[5, 6, 5], 5)]
+        {
+            assert!(wanted(numbers).unwrap_err().contains(&format!(" {wrong} ")), "{numbers:?}");
+        }
+        assert_eq!(wanted(&[3, 1023, 5]), Ok(()));
+    }
 }

@@ -1,6 +1,7 @@
 //! The child side: the sandbox's init performs its steps, proves what only it can prove, and waits.
 
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Signal, Uid};
 
+use super::error::STEP_NAME;
 use super::message::{Channel, FromInit, Probe, StepFailure, ToInit};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Limit, MountId, Namespace, Owner, Plan};
@@ -48,12 +50,8 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     if unsafe { sys::close_all_but(&keep) }.is_err() {
         sys::exit_now(1);
     }
-    if expect(&channel, |message| matches!(message, ToInit::Mapped)).is_err() {
-        sys::exit_now(1);
-    }
     let mut child = Child {
         channel: &channel,
-        // Before they are mapped, the caller's ids read as the overflow ids.
         mounts: Mounts::of_caller(),
         root: None,
         outside: None,
@@ -62,6 +60,7 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     };
     rustix::process::umask(Mode::empty());
     for (index, step) in plan.child.iter().enumerate() {
+        name(&format!("{STEP_NAME}{index}"));
         if let Err(error) = child.perform(&step.action) {
             let errno = error.raw_os_error();
             let failure = StepFailure { index, errno, message: error.to_string() };
@@ -73,12 +72,21 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     let probes = std::mem::take(&mut child.probes);
     let terminal = child.terminal.take();
     drop(child);
+    name("airlock-init");
     let ready = channel.send(&FromInit::Ready(probes), &[]).and_then(|()| channel.receive::<ToInit>());
     match ready {
-        Ok(Some((ToInit::Release, _))) => {
-            init::run(&plan.payload, channel, pass, terminal, range, &own_filter)
+        Ok(Some((ToInit::Release { confirm }, _))) => {
+            init::run(&plan.payload, channel, pass, terminal, range, &own_filter, confirm)
         }
         _ => sys::exit_now(1),
+    }
+}
+
+/// Names this process, for people and for the monitor's error if it hangs.
+fn name(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        // A name is worth no error.
+        let _ = rustix::thread::set_name(&name);
     }
 }
 
@@ -93,6 +101,12 @@ fn expect(channel: &Channel, wanted: impl Fn(&ToInit) -> bool) -> io::Result<(To
 impl Child<'_> {
     fn perform(&mut self, action: &Action) -> io::Result<()> {
         match action {
+            Action::AwaitIdMaps => {
+                expect(self.channel, |message| matches!(message, ToInit::Mapped))?;
+                // Before they are mapped, the caller's ids read as the overflow ids.
+                self.mounts = Mounts::of_caller();
+                Ok(())
+            }
             Action::BecomeRoot => {
                 self.mounts.builder = Owner { uid: 0, gid: 0 };
                 set_ids(0, 0, Some(&[]))
@@ -131,7 +145,7 @@ impl Child<'_> {
                 mounts::attach(self.root()?, self.mounts.get(*mount)?, target)
             }
             Action::Pivot => mounts::pivot(self.root()?),
-            Action::Mask { paths } => mounts::mask(paths, self.mounts.builder),
+            Action::Mask { paths } => mounts::mask(paths),
             Action::ReadOnly { paths } => mounts::read_only(paths),
             Action::OpenTerminal => self.open_terminal(),
             Action::Hostname { name } => Ok(rustix::system::sethostname(name.as_bytes())?),
@@ -256,13 +270,11 @@ fn limit_quotas() -> io::Result<()> {
         ("user_namespaces", 64),
         ("uts_namespaces", 64),
     ];
+    let directory = rustix::fs::open("/proc/sys/user", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     for (quota, most) in QUOTAS {
-        let file = format!("/proc/sys/user/max_{quota}");
-        // Already forbidden is less than limited.
-        let now = fs::read_to_string(&file)?;
-        if now.trim().parse().is_ok_and(|now: u32| now > most) {
-            fs::write(&file, most.to_string())?;
-        }
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&directory, format!("max_{quota}"), flags, Mode::empty())?;
+        rustix::io::write(file, most.to_string().as_bytes())?;
     }
     Ok(())
 }
@@ -285,21 +297,13 @@ fn set_ids(uid: u32, gid: u32, groups: Option<&[u32]>) -> io::Result<()> {
 }
 
 fn limit(limit: &Limit) -> io::Result<()> {
-    let number = |value| (value != libc::RLIM_INFINITY).then_some(value);
     let wanted = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
     // By number: rustix's enum has no conversion from it.
     // SAFETY: `wanted` is a valid rlimit that outlives the call.
     if unsafe { libc::setrlimit(limit.resource, &raw const wanted) } == -1 {
         let error = io::Error::last_os_error();
-        return Err(io::Error::new(
-            error.kind(),
-            format!(
-                "limit {} to {:?}/{:?}: {error}; a hard limit cannot be raised without CAP_SYS_RESOURCE",
-                limit.resource,
-                number(limit.soft),
-                number(limit.hard),
-            ),
-        ));
+        let text = format!("{limit}: {error}; a hard limit cannot be raised without CAP_SYS_RESOURCE");
+        return Err(io::Error::new(error.kind(), text));
     }
     Ok(())
 }

@@ -10,6 +10,9 @@ use crate::ids::IdError;
 use crate::plan::{Plan, PlanError, Step};
 use crate::state::StateError;
 
+/// Name of init's process while it builds, before the step's index. comm has 15 bytes (proc_pid_comm(5)).
+pub(super) const STEP_NAME: &str = "init step ";
+
 /// A launch failed; nothing of the sandbox is left.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
@@ -77,6 +80,18 @@ pub enum LaunchError {
     /// Init ended without a word.
     #[error("init ended before the sandbox was built (killed from outside, or out of memory)")]
     InitLost,
+    /// Init lives and says nothing.
+    #[error(
+        "{step}: init has not got beyond it in time ({state})\n  help: a file system behind a mount that does not \
+         answer (NFS, FUSE), a frozen control group, or a machine without memory or CPU time to spare are the \
+         usual causes; see to it and run again"
+    )]
+    InitHangs {
+        /// The step in words.
+        step: String,
+        /// What the kernel says of init.
+        state: String,
+    },
     /// What the kernel shows is not what was asked for.
     #[error("verification: {}", .0.join("; "))]
     Verify(Vec<String>),
@@ -119,6 +134,19 @@ impl LaunchError {
     pub(super) fn host(step: &Step, source: io::Error) -> LaunchError {
         let hint = hint(step, source.raw_os_error());
         LaunchError::HostStep { step: step.to_string(), source, hint }
+    }
+
+    /// Of an init that takes too long: the step at which it is, as its name says.
+    pub(super) fn init_hangs(plan: &Plan, pid: i32) -> LaunchError {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let step = read("comm").trim().strip_prefix(STEP_NAME).and_then(|index| index.parse::<usize>().ok());
+        let step = step.and_then(|index| plan.child.get(index)).or(plan.child.first());
+        let status = read("status");
+        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+        LaunchError::InitHangs {
+            step: step.map(ToString::to_string).unwrap_or_default(),
+            state: format!("process {pid} is {}", state.map_or("gone", str::trim)),
+        }
     }
 
     pub(super) fn child(plan: &Plan, failure: StepFailure) -> LaunchError {

@@ -7,7 +7,9 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -33,7 +35,10 @@ pub(crate) enum ToInit {
         tasks: usize,
     },
     /// All is verified: run the payload.
-    Release,
+    Release {
+        /// Say so when it is executed.
+        confirm: bool,
+    },
     /// Send this signal to the payload.
     Signal(i32),
 }
@@ -47,6 +52,8 @@ pub(crate) enum FromInit {
     Ready(Vec<Probe>),
     /// A step failed.
     Failed(StepFailure),
+    /// The payload is executed.
+    Executed,
     /// The payload could not be executed.
     ExecFailed {
         /// errno
@@ -141,6 +148,20 @@ impl Channel {
         Ok(())
     }
 
+    /// The next message if it comes in time, else an error of the kind `TimedOut`.
+    pub(crate) fn receive_within<M: DeserializeOwned>(
+        &self,
+        limit: Duration,
+    ) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+        let end = Instant::now() + limit;
+        let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
+        let ready = rustix::io::retry_on_intr(|| {
+            let left = end.saturating_duration_since(Instant::now());
+            poll(&mut fds, Timespec::try_from(left).ok().as_ref())
+        })?;
+        if ready == 0 { Err(io::ErrorKind::TimedOut.into()) } else { self.receive() }
+    }
+
     /// The next message; `None` when the other end is gone.
     pub(crate) fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
         let mut bytes = [0; LARGEST];
@@ -193,7 +214,9 @@ mod tests {
         }
         let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
         assert!(files.iter().zip(&received).all(|(sent, got)| inode(sent.as_fd()) == inode(got.as_fd())));
+        let late = other.receive_within::<ToInit>(Duration::from_millis(1)).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
         drop(one);
-        assert!(other.receive::<ToInit>().unwrap().is_none());
+        assert!(other.receive_within::<ToInit>(Duration::from_millis(1)).unwrap().is_none());
     }
 }

@@ -13,7 +13,7 @@ mod prepared;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
@@ -35,15 +35,22 @@ use crate::verify::Verification;
 /// How long the kernel gets to take a killed sandbox away.
 pub const END_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long init may take to build the sandbox, unless the options say otherwise.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What a launch takes besides the spec.
 #[derive(Debug, Default)]
 pub struct LaunchOptions {
+    /// Name of the sandbox, from [`Sandboxes::new_id`]; absent: a new one.
+    pub id: Option<String>,
     /// Control group to work below instead of the caller's own.
     pub cgroup_parent: Option<CgroupPath>,
     /// Descriptors that the payload gets, and under which numbers.
     pub pass: Vec<(OwnedFd, i32)>,
     /// Where an end report goes if the monitor cannot write it; kept in the state for `gc`.
     pub report: Option<ReportRecord>,
+    /// How long init may take to build the sandbox; absent: 60 s.
+    pub build_timeout: Option<Duration>,
 }
 
 /// A sandbox that is built and verified, or runs.
@@ -95,7 +102,7 @@ impl Sandbox {
         checks::stdio(terminal.unwrap_or(false))?;
         checks::pass(&options.pass)?;
         let sandboxes = Sandboxes::open()?;
-        let id = sandboxes.new_id()?;
+        let id = options.id.map_or_else(Sandboxes::new_id, Ok)?;
         let mut parts = Parts::default();
         parts.state = Some(sandboxes.create(&id, spec, options.report.clone())?);
         let ids = parts.take_ids(spec, &sandboxes, &id)?;
@@ -104,7 +111,8 @@ impl Sandbox {
         parts.kept = checks::kept_directory(spec)?;
         let placement = Placement { id, cgroup_parent: options.cgroup_parent };
         let plan = plan_with(spec, &facts, &placement, prepared.filter.as_deref())?;
-        build(plan, parts, options.pass, prepared.own_filter)
+        let patience = options.build_timeout.unwrap_or(BUILD_TIMEOUT);
+        build(plan, parts, options.pass, prepared.own_filter, patience)
     }
 
     /// Name of the sandbox.
@@ -128,6 +136,7 @@ fn build(
     mut parts: Parts,
     pass: Vec<(OwnedFd, i32)>,
     own_filter: Program,
+    patience: Duration,
 ) -> Result<Sandbox, LaunchError> {
     let (channel, other) =
         Channel::pair().map_err(|source| LaunchError::Call { what: "socketpair", source })?;
@@ -144,9 +153,12 @@ fn build(
     rustix::process::umask(umask);
     built?;
     let pid = parts.init.as_ref().map_or(0, |init| init.pid);
-    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref());
+    let verification = Verification::begin(pid, &plan, parts.cgroup.as_ref()).map_err(|source| {
+        let error = LaunchError::Call { what: "opening init's directory in /proc", source };
+        first_failure(&plan, &parts, &channel, error)
+    })?;
     drop(mounts);
-    let (probes, terminal) = child_side(&plan, &channel)?;
+    let (probes, terminal) = child_side(&plan, pid, &channel, patience)?;
     let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
     Ok(Sandbox { plan, evidence, channel, terminal, parts })
 }
@@ -160,28 +172,57 @@ fn host_side(
 ) -> Result<(), LaunchError> {
     for step in &plan.host {
         let result = perform(step, plan, parts, mounts, channel, inherited);
-        if let Err(error) = result {
-            // If init failed first, its reason is the one to tell.
-            return Err(init_failure(plan, parts, channel).unwrap_or(error));
-        }
+        result.map_err(|error| first_failure(plan, parts, channel, error))?;
     }
     Ok(())
 }
 
+/// If init failed before the monitor did, its reason is the one to tell. A live init is busy and says nothing.
+fn first_failure(plan: &Plan, parts: &Parts, channel: &Channel, error: LaunchError) -> LaunchError {
+    let init = parts.init.as_ref().map(|init| init.pid);
+    match init.map(|pid| heard(plan, pid, channel, Duration::from_millis(50))) {
+        Some(Err(told @ LaunchError::ChildStep { .. })) => told,
+        _ => error,
+    }
+}
+
 /// Waits until init has done its steps; the payload's terminal comes before that.
-fn child_side(plan: &Plan, channel: &Channel) -> Result<(Vec<Probe>, Option<OwnedFd>), LaunchError> {
-    let waiting = |source| LaunchError::Call { what: "waiting for init", source };
+fn child_side(
+    plan: &Plan,
+    pid: i32,
+    channel: &Channel,
+    patience: Duration,
+) -> Result<(Vec<Probe>, Option<OwnedFd>), LaunchError> {
+    let end = Instant::now() + patience;
     let mut terminal = None;
     loop {
-        match channel.receive::<FromInit>().map_err(waiting)? {
-            Some((FromInit::Terminal, mut fds)) => terminal = fds.pop(),
-            Some((FromInit::Ready(probes), _)) => return Ok((probes, terminal)),
-            Some((FromInit::Failed(failure), _)) => return Err(LaunchError::child(plan, failure)),
-            Some((other, _)) => {
-                return Err(waiting(io::Error::other(format!("unexpected message {other:?}"))));
+        let left = end.saturating_duration_since(Instant::now());
+        match heard(plan, pid, channel, left)? {
+            (FromInit::Terminal, mut fds) => terminal = fds.pop(),
+            (FromInit::Ready(probes), _) => return Ok((probes, terminal)),
+            (other, _) => {
+                let source = io::Error::other(format!("unexpected message {other:?}"));
+                return Err(LaunchError::Call { what: WAITING, source });
             }
-            None => return Err(LaunchError::InitLost),
         }
+    }
+}
+
+const WAITING: &str = "waiting for init";
+
+/// The next that init says while it builds; that it failed, hangs or is gone is an error.
+fn heard(
+    plan: &Plan,
+    pid: i32,
+    channel: &Channel,
+    patience: Duration,
+) -> Result<(FromInit, Vec<OwnedFd>), LaunchError> {
+    match channel.receive_within::<FromInit>(patience) {
+        Ok(Some((FromInit::Failed(failure), _))) => Err(LaunchError::child(plan, failure)),
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(LaunchError::InitLost),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(LaunchError::init_hangs(plan, pid)),
+        Err(source) => Err(LaunchError::Call { what: WAITING, source }),
     }
 }
 
@@ -251,21 +292,6 @@ fn perform(
             channel.send_descriptors(&fds, tasks.len()).map_err(at)
         }
         build => mounts::build(mounts, build).map_err(at),
-    }
-}
-
-/// What init said before the monitor noticed that it was gone.
-fn init_failure(plan: &Plan, parts: &Parts, channel: &Channel) -> Option<LaunchError> {
-    parts.init.as_ref()?;
-    // A live init is busy and says nothing; do not wait for it.
-    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-    let mut poll = [rustix::event::PollFd::from_borrowed_fd(channel.fd(), rustix::event::PollFlags::IN)];
-    if rustix::event::poll(&mut poll, Some(&timeout)).ok()? == 0 {
-        return None;
-    }
-    match channel.receive::<FromInit>().ok()?? {
-        (FromInit::Failed(failure), _) => Some(LaunchError::child(plan, failure)),
-        _ => None,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::launch::{Channel, LaunchError, LaunchOptions, Prepared, Stock};
 use crate::plan::PlanError;
 use crate::report::{EndReport, ReportPlace};
 use crate::spec::Spec;
+use crate::state::Sandboxes;
 use crate::{monitor, sys};
 
 /// What an ordinary user's sandbox is found by, and the one variable of the caller's that is kept.
@@ -135,18 +136,26 @@ impl Job {
     fn perform(self, line: &Line) {
         let Order { spec, cgroup_parent, .. } = self.order;
         let record = self.report.as_ref().map(|place| place.record().clone());
+        let mut named = String::new();
         let result = become_monitor(self.stdio)
             .map_err(|source| LaunchError::Call { what: "becoming a monitor", source })
             .and_then(|()| {
+                named = Sandboxes::new_id()?;
                 let cgroup_parent =
                     cgroup_parent.map(CgroupPath::new).transpose().map_err(PlanError::Cgroup)?;
-                let options = LaunchOptions { cgroup_parent, pass: self.pass, report: record };
+                let options = LaunchOptions {
+                    id: Some(named.clone()),
+                    cgroup_parent,
+                    pass: self.pass,
+                    report: record,
+                    ..LaunchOptions::default()
+                };
                 monitor::run_on_line(&spec, options, self.prepared, line)
             });
         if let Some(place) = self.report {
             let written = match &result {
                 Ok(end) => place.write(end),
-                Err(error) => place.write(&EndReport::setup_failed(&spec, &error.to_string())),
+                Err(error) => place.write(&EndReport::setup_failed(&named, &spec, &error.to_string())),
             };
             if let Err(error) = written {
                 tracing::warn!("report {}: {error}", place.record().path.display());

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::options::UnknownOption;
+pub(crate) use self::options::limit_name;
 pub use self::step::{
     Access, Action, Entry, Idmap, LandlockRule, Limit, MountFlags, MountId, Namespace, Owner, Step,
 };
@@ -246,7 +247,8 @@ pub(crate) fn plan_with(
     let mut host = Vec::new();
     let mut child = Vec::new();
 
-    let (cgroup, cgroup_later) = cgroup_steps(spec, facts, placement, &mut lowered)?;
+    let CgroupSteps { target: cgroup, limit, filter: devices } =
+        cgroup_steps(spec, facts, placement, &mut lowered)?;
     if let Some(target) = &cgroup {
         host.push(step("limits", Action::CreateCgroup { target: target.clone() }));
     }
@@ -265,19 +267,21 @@ pub(crate) fn plan_with(
         },
     ));
 
-    host.extend(cgroup_later);
+    host.extend(limit);
 
-    if identity.root {
-        child.push(step("identity.user", Action::BecomeRoot));
-    }
-    child.push(step("process", Action::NewSession));
-    child.push(step("root", Action::PrivateMounts));
+    // The slowest step needs no ids, so the monitor maps them meanwhile.
     if namespaces.contains(&Namespace::Network) {
         child.push(step("network.mode", Action::Unshare { namespaces: vec![Namespace::Network] }));
         if spec.airlock.network == Network::Loopback {
             child.push(step("network.mode", Action::LoopbackUp));
         }
     }
+    child.push(step("identity.ids", Action::AwaitIdMaps));
+    if identity.root {
+        child.push(step("identity.user", Action::BecomeRoot));
+    }
+    child.push(step("process", Action::NewSession));
+    child.push(step("root", Action::PrivateMounts));
     child.append(&mut layout.made);
     if identity.root {
         host.append(&mut layout.brought);
@@ -288,6 +292,8 @@ pub(crate) fn plan_with(
         host.push(step("limits", Action::HandOver { mounts: Vec::new() }));
         child.push(step("limits", Action::Receive { mounts: Vec::new() }));
     }
+    // Init opens no device that the filter denies; the payload is released when all is in place.
+    host.extend(devices);
     if namespaces.contains(&Namespace::Cgroup) {
         child.push(step("limits", Action::Unshare { namespaces: vec![Namespace::Cgroup] }));
     }
@@ -334,10 +340,10 @@ fn finish(
     child: &mut Vec<Step>,
 ) -> Result<(), PlanError> {
     let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
+    child.push(step("limits", Action::LimitQuotas));
     if !spec.airlock.nesting {
         child.push(step("nesting", Action::ForbidUserNamespaces));
     }
-    child.push(step("limits", Action::LimitQuotas));
     let absolute =
         |paths: &Option<Vec<String>>| paths.iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
     child.push(step("root", Action::Mask { paths: absolute(linux.masked_paths()) }));
@@ -398,15 +404,24 @@ fn landlock_step(spec: &Spec, landlock: &Landlock, facts: &HostFacts) -> Result<
 }
 
 /// Where the control group goes, and the steps that wait until init has been cloned.
+#[derive(Default)]
+struct CgroupSteps {
+    target: Option<CgroupTarget>,
+    /// Before init joins the v1 groups.
+    limit: Option<Step>,
+    /// Before the payload is released.
+    filter: Option<Step>,
+}
+
 fn cgroup_steps(
     spec: &Spec,
     facts: &HostFacts,
     placement: &Placement,
     lowered: &mut Vec<Lowered>,
-) -> Result<(Option<CgroupTarget>, Vec<Step>), PlanError> {
+) -> Result<CgroupSteps, PlanError> {
     let linux = spec.oci.linux().as_ref();
     let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) else {
-        return Ok((None, Vec::new()));
+        return Ok(CgroupSteps::default());
     };
     let mut needs = Needs::new(resources, &spec.airlock.best_effort)?;
     if needs.devices && !facts.root {
@@ -420,15 +435,16 @@ fn cgroup_steps(
     let target = CgroupTarget::new(&facts.cgroups, placement.cgroup_parent.as_ref(), &placement.id, &needs)?;
     lowered.extend(target.lowered.iter().map(|what| Lowered { clause: "limits".into(), what: what.clone() }));
     if target.trees.is_empty() {
-        return Ok((None, Vec::new()));
+        return Ok(CgroupSteps::default());
     }
     let limit = Action::LimitCgroup { target: target.clone(), resources: Box::new(resources.clone()) };
-    let mut later = vec![step("limits", limit)];
-    if needs.devices {
-        let rules = resources.devices().as_deref().unwrap_or_default();
-        later.push(step("devices", Action::FilterDevices { filter: DeviceFilter::from_oci(rules)? }));
-    }
-    Ok((Some(target), later))
+    let rules = resources.devices().as_deref().unwrap_or_default();
+    let filter = needs.devices.then(|| DeviceFilter::from_oci(rules)).transpose()?;
+    Ok(CgroupSteps {
+        target: Some(target),
+        limit: Some(step("limits", limit)),
+        filter: filter.map(|filter| step("devices", Action::FilterDevices { filter })),
+    })
 }
 
 fn namespaces(spec: &Spec, cgroup: bool) -> Result<Vec<Namespace>, PlanError> {
@@ -499,12 +515,16 @@ fn payload(process: &oci_spec::runtime::Process) -> Result<Payload, PlanError> {
     Ok(Payload { args, env })
 }
 
-/// The resource limits. The caller's own limit of open files stays in force where the policy's is higher:
-/// the tighter of the two confines, and raising it would need CAP_SYS_RESOURCE.
+/// The resource limits. The caller's own limits of open files and waiting signals stay in force where the policy's
+/// are higher: the tighter of the two confines, and raising it would need CAP_SYS_RESOURCE.
 fn rlimits(process: &oci_spec::runtime::Process, facts: &HostFacts) -> Vec<Limit> {
     let limit = |limit: &oci_spec::runtime::PosixRlimit| {
         let resource = options::rlimit_number(limit.typ());
-        let most = if resource == libc::RLIMIT_NOFILE { facts.open_files } else { u64::MAX };
+        let most = match resource {
+            libc::RLIMIT_NOFILE => facts.open_files,
+            libc::RLIMIT_SIGPENDING => facts.pending_signals,
+            _ => u64::MAX,
+        };
         Limit { resource, soft: limit.soft().min(most), hard: limit.hard().min(most) }
     };
     process.rlimits().iter().flatten().map(limit).collect()

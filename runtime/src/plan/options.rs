@@ -98,3 +98,26 @@ pub(super) fn rlimit_number(limit: PosixRlimitType) -> u32 {
         PosixRlimitType::RlimitRttime => libc::RLIMIT_RTTIME,
     }
 }
+
+/// Names of proc_pid_limits(5).
+pub(crate) fn limit_name(resource: u32) -> Option<&'static str> {
+    Some(match resource {
+        libc::RLIMIT_CPU => "Max cpu time",
+        libc::RLIMIT_FSIZE => "Max file size",
+        libc::RLIMIT_DATA => "Max data size",
+        libc::RLIMIT_STACK => "Max stack size",
+        libc::RLIMIT_CORE => "Max core file size",
+        libc::RLIMIT_RSS => "Max resident set",
+        libc::RLIMIT_NPROC => "Max processes",
+        libc::RLIMIT_NOFILE => "Max open files",
+        libc::RLIMIT_MEMLOCK => "Max locked memory",
+        libc::RLIMIT_AS => "Max address space",
+        libc::RLIMIT_LOCKS => "Max file locks",
+        libc::RLIMIT_SIGPENDING => "Max pending signals",
+        libc::RLIMIT_MSGQUEUE => "Max msgqueue size",
+        libc::RLIMIT_NICE => "Max nice priority",
+        libc::RLIMIT_RTPRIO => "Max realtime priority",
+        libc::RLIMIT_RTTIME => "Max realtime timeout",
+        _ => return None,
+    })
+}

@@ -164,6 +164,8 @@ pub enum Action {
         /// Through newuidmap(1) and newgidmap(1).
         helper: bool,
     },
+    /// Wait until they are written.
+    AwaitIdMaps,
 
     /// Make a tmpfs.
     NewTmpfs {
@@ -288,7 +290,8 @@ pub enum Action {
     LoopbackUp,
     /// Forbid user namespaces inside (`user.max_user_namespaces`).
     ForbidUserNamespaces,
-    /// Limit what the kernel counts for the namespace's owner too: inotify, namespaces.
+    /// Limit what the kernel counts for the namespace's owner too: inotify, namespaces. A new user namespace has
+    /// no limits of its own, so each of these is lower.
     LimitQuotas,
     /// Set resource limits.
     Limits {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Access, Action, Entry, MountFlags, Namespace, Plan, Step};
+use super::{Access, Action, Entry, Limit, MountFlags, Namespace, Plan, Step, limit_name};
 use crate::cgroups::{CgroupTarget, Version};
 
 impl fmt::Display for Plan {
@@ -35,10 +35,18 @@ impl fmt::Display for Action {
                 "" => f.write_str("create no control group yet: there is no v2 tree"),
                 v2 => write!(f, "create control group {v2}"),
             },
-            Action::LimitCgroup { target, .. } => match trees(target, Version::V1).as_str() {
-                "" => f.write_str("limit the control group"),
-                v1 => write!(f, "create control groups {v1}, limit them all"),
-            },
+            Action::LimitCgroup { target, resources } => {
+                match trees(target, Version::V1).as_str() {
+                    "" => f.write_str("limit the control group:")?,
+                    v1 => write!(f, "create control groups {v1}, limit them all:")?,
+                }
+                let writes = target.limit_writes(resources).unwrap_or_default();
+                let asked = writes.iter().filter(|write| !write.implied);
+                let values: Vec<_> =
+                    asked.map(|write| format!(" {} = {}", write.file, write.value)).collect();
+                f.write_str(if values.is_empty() { " nothing" } else { "" })?;
+                f.write_str(&values.join(","))
+            }
             Action::FilterDevices { .. } => f.write_str("allow the listed devices and no others"),
             Action::CloneInit { namespaces } => {
                 write!(f, "clone init into new namespaces: {}", names(namespaces))
@@ -52,6 +60,7 @@ impl fmt::Display for Action {
                 }
                 Ok(())
             }
+            Action::AwaitIdMaps => f.write_str("wait for the id maps"),
             Action::NewTmpfs { mount, size, mode, owner, flags } => {
                 write!(
                     f,
@@ -88,7 +97,10 @@ impl fmt::Display for Action {
             Action::LoopbackUp => f.write_str("loopback up"),
             Action::ForbidUserNamespaces => f.write_str("user.max_user_namespaces = 0"),
             Action::LimitQuotas => f.write_str("limit what is counted for the owner too"),
-            Action::Limits { limits } => write!(f, "{} resource limits", limits.len()),
+            Action::Limits { limits } => {
+                let limits: Vec<String> = limits.iter().map(ToString::to_string).collect();
+                write!(f, "resource limits: {}", limits.join(", "))
+            }
             Action::DropBounding { keep, .. } => write!(f, "drop the bounding set but {}", keep.len()),
             Action::SetIds { uid, gid, groups } => {
                 let groups = groups.as_ref().map_or_else(|| "kept".into(), |groups| format!("{groups:?}"));
@@ -107,6 +119,18 @@ impl fmt::Display for Action {
                 write!(f, "seccomp filter of {instructions} instructions")
             }
         }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match limit_name(self.resource) {
+            Some(name) => f.write_str(name.trim_start_matches("Max "))?,
+            None => write!(f, "number {}", self.resource)?,
+        }
+        let value = |value: u64| if value == u64::MAX { "unlimited".into() } else { value.to_string() };
+        write!(f, " {}", value(self.soft))?;
+        if self.hard == self.soft { Ok(()) } else { write!(f, " (at most {})", value(self.hard)) }
     }
 }
 

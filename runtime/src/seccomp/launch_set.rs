@@ -8,13 +8,13 @@ use super::program::Program;
 use super::table::Architecture;
 
 /// Calls, with arguments where a profile may look at them, that every profile must let through: the
-/// filter is in force while the child waits for its release, forks and executes the payload, and for as
+/// filter is in force while the child waits for its release, starts the payload, and for as
 /// long as PID 1 reaps.
 #[rustfmt::skip]
 pub const LAUNCH_SET: &[(&str, [u64; 6])] = &[
     ("brk", NONE),
     ("clock_gettime", NONE),
-    ("clone", [SIGCHLD | 0x0100_0000 | 0x0020_0000, 0, 0, 0, 0, 0]),
+    ("clone", [VFORK, 0, 0, 0, 0, 0]),
     ("close", NONE),
     ("close_range", NONE),
     ("dup2", NONE),
@@ -65,8 +65,8 @@ pub const LAUNCH_SET: &[(&str, [u64; 6])] = &[
 
 const NONE: [u64; 6] = [0; 6];
 
-/// Exit signal of a fork; the flags beside it above are those of glibc: CHILD_SETTID, CHILD_CLEARTID.
-const SIGCHLD: u64 = libc::SIGCHLD as u64;
+/// As [`crate::sys::vfork`] has it.
+const VFORK: u64 = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64;
 
 /// Names the first call of the launch set that the document does not let through.
 pub fn check_launch_set(document: &LinuxSeccomp) -> Result<(), SeccompError> {

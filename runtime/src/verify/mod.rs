@@ -3,35 +3,48 @@
 mod mounts;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::cgroups::Cgroup;
 use crate::ids::{IdMapping, IdMaps};
 use crate::launch::Probe;
 use crate::network;
-use crate::plan::{Action, Expectations, Namespace, Plan};
+use crate::plan::{Action, Expectations, Namespace, Plan, limit_name};
 use crate::report::{Evidence, EvidenceKind};
 use crate::sys;
 
 /// What is read back so far: evidence and differences.
 #[derive(Debug)]
 pub(crate) struct Verification {
-    pid: i32,
+    /// Init's directory in /proc.
+    init: OwnedFd,
+    /// The caller's namespaces, in the plan's order.
+    own_namespaces: Vec<io::Result<CString>>,
     evidence: Vec<Evidence>,
     differences: Vec<String>,
 }
 
 impl Verification {
     /// Reads what is settled as soon as init has been cloned and its group is limited, while it still mounts.
-    pub(crate) fn begin(pid: i32, plan: &Plan, cgroup: Option<&Cgroup>) -> Verification {
-        let mut check = Verification { pid, evidence: Vec::new(), differences: Vec::new() };
+    ///
+    /// # Errors
+    /// Init's directory in /proc cannot be opened: init is gone.
+    pub(crate) fn begin(pid: i32, plan: &Plan, cgroup: Option<&Cgroup>) -> io::Result<Verification> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let init = rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty())?;
+        let namespaces = plan.expect.namespaces.iter();
+        let own_namespaces =
+            namespaces.map(|namespace| namespace_of(CWD, "/proc/self/ns", *namespace)).collect();
+        let mut check = Verification { init, own_namespaces, evidence: Vec::new(), differences: Vec::new() };
         check.maps(&plan.expect.maps);
         if let Some(group) = cgroup {
             check.cgroup_settings(plan, group);
         }
-        check
+        Ok(check)
     }
 
     /// Reads the rest of the kernel's view when init has done all its steps, and lists the evidence clause by
@@ -64,13 +77,13 @@ impl Verification {
     }
 
     fn read(&mut self, file: &str) -> String {
-        let path = format!("/proc/{}/{file}", self.pid);
-        sys::read_small(CWD, &path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_else(
-            |error| {
-                self.differences.push(format!("{path} cannot be read: {error}"));
+        match sys::read_small(self.init.as_fd(), file) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) => {
+                self.differences.push(format!("init's {file} in /proc cannot be read: {error}"));
                 String::new()
-            },
-        )
+            }
+        }
     }
 
     fn holds(&mut self, clause: &str, what: impl Into<String>) {
@@ -90,13 +103,13 @@ impl Verification {
     }
 
     fn namespaces(&mut self, expect: &Expectations) {
-        for namespace in &expect.namespaces {
+        let own = std::mem::take(&mut self.own_namespaces);
+        for (namespace, own) in expect.namespaces.iter().zip(own) {
             let name = namespace.proc_name();
-            let own = fs::read_link(format!("/proc/self/ns/{name}"));
-            let theirs = fs::read_link(format!("/proc/{}/ns/{name}", self.pid));
+            let theirs = namespace_of(self.init.as_fd(), "ns", *namespace);
             match (own, theirs) {
                 (Ok(own), Ok(theirs)) if own != theirs => {
-                    self.holds("namespaces", format!("own {name} namespace: {}", theirs.display()));
+                    self.holds("namespaces", format!("own {name} namespace: {}", theirs.to_string_lossy()));
                 }
                 (own, theirs) => {
                     self.differences.push(format!("namespace {name}: {theirs:?} against the host's {own:?}"))
@@ -271,6 +284,12 @@ impl Verification {
     }
 }
 
+/// The link of namespaces(7) that names a namespace.
+fn namespace_of(proc: BorrowedFd<'_>, directory: &str, namespace: Namespace) -> io::Result<CString> {
+    let path = format!("{directory}/{}", namespace.proc_name());
+    Ok(rustix::fs::readlinkat(proc, path, Vec::new())?)
+}
+
 /// Ids as /proc/PID/status lists them; an empty list is a word too.
 fn words(ids: impl IntoIterator<Item = u32>) -> String {
     let words: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
@@ -290,29 +309,6 @@ fn parse_map(text: &str) -> Vec<IdMapping> {
             Some(IdMapping { inside: numbers.next()??, outside: numbers.next()??, count: numbers.next()?? })
         })
         .collect()
-}
-
-/// Names of proc_pid_limits(5).
-fn limit_name(resource: u32) -> Option<&'static str> {
-    Some(match resource {
-        libc::RLIMIT_CPU => "Max cpu time",
-        libc::RLIMIT_FSIZE => "Max file size",
-        libc::RLIMIT_DATA => "Max data size",
-        libc::RLIMIT_STACK => "Max stack size",
-        libc::RLIMIT_CORE => "Max core file size",
-        libc::RLIMIT_RSS => "Max resident set",
-        libc::RLIMIT_NPROC => "Max processes",
-        libc::RLIMIT_NOFILE => "Max open files",
-        libc::RLIMIT_MEMLOCK => "Max locked memory",
-        libc::RLIMIT_AS => "Max address space",
-        libc::RLIMIT_LOCKS => "Max file locks",
-        libc::RLIMIT_SIGPENDING => "Max pending signals",
-        libc::RLIMIT_MSGQUEUE => "Max msgqueue size",
-        libc::RLIMIT_NICE => "Max nice priority",
-        libc::RLIMIT_RTPRIO => "Max realtime priority",
-        libc::RLIMIT_RTTIME => "Max realtime timeout",
-        _ => return None,
-    })
 }
 
 /// What `abi` cannot restrict (Linux's Documentation/userspace-api/landlock.rst).

@@ -1,6 +1,6 @@
 //! The mounts of a sandbox, as the kernel lists them, against its plan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -52,9 +52,10 @@ pub(super) fn compare(
     mountinfo: &str,
 ) -> (Holds, Differences) {
     let (mut holds, mut differences) = (Vec::new(), Vec::new());
-    let planned: BTreeMap<&Path, &ExpectedMount> =
+    let planned: HashMap<&Path, &ExpectedMount> =
         expected.iter().map(|mount| (mount.target.as_path(), mount)).collect();
-    let mut found: BTreeMap<PathBuf, Mounted<'_>> = BTreeMap::new();
+    let coverable: HashSet<&Path> = covered.iter().map(PathBuf::as_path).collect();
+    let mut found: HashMap<PathBuf, Mounted<'_>> = HashMap::new();
     let mut strangers: BTreeSet<PathBuf> = BTreeSet::new();
     for line in mountinfo.lines() {
         let Some(mounted) = Mounted::parse(line) else {
@@ -67,7 +68,7 @@ pub(super) fn compare(
             differences.push(format!("mount {point} still exchanges mount events with the host"));
         }
         match owner(&planned, &point) {
-            _ if covered.contains(&point) => {}
+            _ if coverable.contains(point.as_path()) => {}
             Some(mount) => differences.extend(mounted.difference(mount)),
             None => {
                 strangers.insert(point.clone());
@@ -97,7 +98,7 @@ pub(super) fn compare(
 }
 
 /// The planned mount that a mount at `point` is, or that brought it along.
-fn owner<'a>(planned: &BTreeMap<&Path, &'a ExpectedMount>, point: &Path) -> Option<&'a ExpectedMount> {
+fn owner<'a>(planned: &HashMap<&Path, &'a ExpectedMount>, point: &Path) -> Option<&'a ExpectedMount> {
     let nearest = point.ancestors().find_map(|above| planned.get(above))?;
     (nearest.target == point || nearest.file_system == FileSystem::Host).then_some(*nearest)
 }

@@ -14,8 +14,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use airlock_runtime::Spec;
+use airlock_runtime::cgroups::{CgroupFacts, CgroupPath};
+use airlock_runtime::launch::{LaunchError, LaunchOptions, Sandbox};
 use airlock_runtime::launcher::{Launcher, LauncherError, Request, Running};
 use airlock_runtime::report::{EndReport, EvidenceKind, Reason};
+use airlock_runtime::state::Sandboxes;
 
 use fixture::{Fixture, alive, open_descriptors, readable, until};
 
@@ -26,6 +30,8 @@ const TESTS: &[Test] = &[
     ("signals_reach_the_payload", signals_reach_the_payload),
     ("a_dropped_sandbox_ends", a_dropped_sandbox_ends),
     ("streams_and_descriptors_arrive", streams_and_descriptors_arrive),
+    ("descriptors_have_numbers_of_their_own", descriptors_have_numbers_of_their_own),
+    ("an_init_that_hangs_is_ended", an_init_that_hangs_is_ended),
     ("nothing_of_the_supervisor_is_left_in_the_launcher", nothing_of_the_supervisor_is_left_in_the_launcher),
     ("sixteen_at_once_from_threads", sixteen_at_once_from_threads),
     ("a_spec_may_be_larger_than_a_packet", a_spec_may_be_larger_than_a_packet),
@@ -107,11 +113,16 @@ fn ends_are_reported(fixture: &Fixture) {
     assert_eq!((killed.reason, killed.signal), (Reason::Signalled, Some(9)));
 
     let missing = fixture.spec_of(&["/missing"]);
-    let running = launcher.launch(&missing, fixture.request()).unwrap();
+    let report_file = fixture.scratch().join("missing.json");
+    let request = Request { report: Some(report_file.clone()), ..fixture.request() };
+    let running = launcher.launch(&missing, request).unwrap();
+    let id = running.id().to_string();
     match running.wait().unwrap_err() {
         LauncherError::Sandbox { message, status: 127 } => assert!(message.contains("/missing"), "{message}"),
         error => panic!("{error:?}"),
     }
+    let written: EndReport = serde_json::from_reader(File::open(report_file).unwrap()).unwrap();
+    assert_eq!((written.reason, written.id), (Reason::SetupFailed, id));
 }
 
 fn signals_reach_the_payload(fixture: &Fixture) {
@@ -176,6 +187,62 @@ fn streams_and_descriptors_arrive(fixture: &Fixture) {
     assert!(error.to_string().contains("stdout is a socket"), "{error}");
 }
 
+fn descriptors_have_numbers_of_their_own(fixture: &Fixture) {
+    let launcher = Launcher::start().unwrap();
+    let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+    let with = |spec: &Spec, numbers: &[i32]| {
+        let pass = numbers.iter().map(|number| (null(), *number)).collect();
+        launcher.launch(spec, Request { pass, ..fixture.request() })
+    };
+    let spec = fixture.spec(&["exit", "0"]);
+    for numbers in [&[2][..], &[-1], &[1024], &[5, 5]] {
+        let error = with(&spec, numbers).unwrap_err().to_string();
+        assert!(error.contains("is not a number of its own from 3 to 1023"), "{numbers:?}: {error}");
+    }
+    // Whatever the numbers, the pipe by which init learns that a command cannot be executed is none of them.
+    let missing = fixture.spec_of(&["/missing"]);
+    let many: Vec<i32> = (3..40).collect();
+    for numbers in [&[3, 1023][..], &many] {
+        assert_eq!(with(&spec, numbers).unwrap().wait().unwrap().exit_code, Some(0));
+        let error = with(&missing, numbers).unwrap().wait().unwrap_err();
+        assert!(matches!(error, LauncherError::Sandbox { status: 127, .. }), "{numbers:?}: {error:?}");
+    }
+}
+
+/// A frozen control group: init exists and never says a word.
+fn an_init_that_hangs_is_ended(fixture: &Fixture) {
+    let Some(tree) = CgroupFacts::read().unwrap().v2.filter(|_| fixture.root) else {
+        println!("skipped: needs root and a v2 tree");
+        return;
+    };
+    let name = format!("airlock-test-{}-frozen", std::process::id());
+    let parent = tree.mount.join(&name);
+    std::fs::create_dir(&parent).unwrap();
+    let options = || LaunchOptions {
+        cgroup_parent: Some(CgroupPath::new(format!("/{name}")).unwrap()),
+        build_timeout: Some(Duration::from_millis(500)),
+        ..LaunchOptions::default()
+    };
+    let spec = fixture.spec(&["exit", "0"]);
+    drop(Sandbox::launch(&spec, options()).unwrap());
+    std::fs::write(parent.join("cgroup.freeze"), "1").unwrap();
+    let started = Instant::now();
+    let error = Sandbox::launch(&spec, options()).unwrap_err();
+    let waited = started.elapsed();
+    assert!(matches!(error, LaunchError::InitHangs { .. }), "{error:?}");
+    let text = error.to_string();
+    for word in ["unshare net", "process ", "help: ", "frozen control group"] {
+        assert!(text.contains(word), "no {word:?} in: {text}");
+    }
+    assert!((500..5000).contains(&waited.as_millis()), "{waited:?}");
+    let own = std::process::id().cast_signed();
+    assert!(fixture::children_of(own).is_empty());
+    let records = Sandboxes::open().unwrap().list().unwrap();
+    assert!(records.iter().all(|record| record.monitor.pid != own));
+    // With the last directory of a sandbox gone, so is its parent's last child.
+    std::fs::remove_dir(&parent).unwrap();
+}
+
 fn nothing_of_the_supervisor_is_left_in_the_launcher(fixture: &Fixture) {
     let _held = File::open("/proc/self/status").unwrap();
     let launcher = Launcher::start().unwrap();
@@ -232,7 +299,7 @@ fn a_spec_may_be_larger_than_a_packet(fixture: &Fixture) {
 
 fn bad_orders_fail_and_the_launcher_goes_on(fixture: &Fixture) {
     let launcher = Launcher::start().unwrap();
-    let refused = |spec: &airlock_runtime::Spec, request| match launcher.launch(spec, request).unwrap_err() {
+    let refused = |spec: &Spec, request| match launcher.launch(spec, request).unwrap_err() {
         LauncherError::Sandbox { message, status: 125 } => message,
         error => panic!("{error:?}"),
     };

@@ -1,8 +1,10 @@
 //! Limits.
 
+use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use airlock_tests::{Caller, Outcome, Site, skip};
+use nix::sys::resource::Resource;
 
 use crate::refused_then_done;
 
@@ -148,6 +150,59 @@ fn core_files() {
 fn pending_signals() {
     const RLIMIT_SIGPENDING: &str = "11";
     assert_eq!(Site::new().inside("", ["limit", RLIMIT_SIGPENDING]).done(), "1024 1024");
+}
+
+/// A caller whose hard limit is lower keeps it, as for open files: raising it would need CAP_SYS_RESOURCE.
+#[test]
+fn the_callers_own_limit_of_pending_signals_stays() {
+    let site = Site::new();
+    let seen = |limit: u64| {
+        let lower = move |command: &mut std::process::Command| {
+            let set = move || Ok(nix::sys::resource::setrlimit(Resource::RLIMIT_SIGPENDING, limit, limit)?);
+            // SAFETY: the closure makes one system call and allocates nothing.
+            unsafe { command.pre_exec(set) };
+        };
+        site.run().policy(site.policy("")).with(lower).probe(["limit", "11"]).done()
+    };
+    assert_eq!(seen(500), "500 500");
+    assert_eq!(seen(5000), "1024 1024");
+}
+
+/// What is counted for the owner of the sandbox's user namespace too is bounded for each sandbox, or one would use up
+/// the share of all.
+#[test]
+fn quotas_of_inotify() {
+    let site = Site::new();
+    site.inside("", ["watchers", "40"]).refused(&["EMFILE"]);
+    site.inside("", ["watchers", "30"]).done();
+    site.inside("", ["watches", "17000"]).refused(&["ENOSPC"]);
+    site.inside("", ["watches", "16000"]).done();
+}
+
+#[test]
+fn quotas_of_namespaces() {
+    let site = Site::new();
+    let inside =
+        |count: &str| site.inside("nesting = true\n[seccomp]\nprofile = \"none\"\n", ["namespaces", count]);
+    inside("70").refused(&["ENOSPC"]);
+    inside("40").done();
+}
+
+/// Huge pages are no memory to the memory controller.
+#[test]
+fn no_huge_pages() {
+    let site = limited_site!();
+    let ended = site.run().policy(site.policy("")).end(["true"]).succeeded();
+    let read = ended.report().field("enforced").to_string();
+    let controller = |folder: &std::path::PathBuf| {
+        std::fs::read_to_string(folder.join("cgroup.controllers")).is_ok_and(|text| text.contains("hugetlb"))
+    };
+    if !site.cgroups().is_some_and(|parent| parent.folders().iter().any(controller)) {
+        skip!("no huge page controller in the version 2 tree");
+    }
+    for file in ["hugetlb.2MB.max is 0", "hugetlb.2MB.rsvd.max is 0"] {
+        assert!(read.contains(file), "{read}");
+    }
 }
 
 #[test]

@@ -94,6 +94,7 @@ fn root() -> HostFacts {
         last_capability: 40,
         landlock_abi: 6,
         open_files: 1 << 20,
+        pending_signals: 1 << 20,
         cgroups: CgroupFacts { layout: Layout::V2, v1: Vec::new(), v2: Some(tree) },
         ids: HostIds::Range { base: BASE },
         sources: BTreeMap::from([("/usr".into(), directory((0, 0)))]),
@@ -163,8 +164,7 @@ fn root_brings_trees_and_device_nodes() {
             "create control group /cg/scope/s1",
             "clone init into new namespaces: user mnt pid ipc uts",
             "map ids: uid 0->1048576+65536 gid 0->1048576+65536",
-            "limit the control group",
-            "allow the listed devices and no others",
+            "limit the control group: pids.max = 64",
             "m1 = tmpfs of 1048576 bytes, mode 755, owner 1048576:1048576, noexec",
             "m5 = clone of /usr, ro, nodev",
             "m1:pts = directory 755",
@@ -175,6 +175,7 @@ fn root_brings_trees_and_device_nodes() {
             "m1:stderr = link to /proc/self/fd/2",
             "m1:ptmx = link to pts/ptmx",
             "hand over 2 mounts",
+            "allow the listed devices and no others",
         ]
     );
 }
@@ -186,10 +187,11 @@ fn the_child_gives_up_its_powers_in_the_only_order_that_works() {
     assert_eq!(
         words(&plan.child),
         [
+            "unshare net",
+            "wait for the id maps",
             "become the sandbox's root",
             "new session and session keyring",
             "make / recursively private",
-            "unshare net",
             "m0 = tmpfs of 16777216 bytes, mode 755, owner 0:0, nodev",
             "m2 = devpts",
             "m3 = proc, foreign processes hidden",
@@ -212,12 +214,12 @@ fn the_child_gives_up_its_powers_in_the_only_order_that_works() {
             "move m4 to /tmp",
             "move m5 to /usr",
             "pivot into it, detach the old root",
-            "user.max_user_namespaces = 0",
             "limit what is counted for the owner too",
+            "user.max_user_namespaces = 0",
             "mask 1 paths",
             "make 1 paths read-only",
             "host name airlock",
-            "1 resource limits",
+            "resource limits: open files 4096",
             "drop the bounding set but 0",
             "become 1000:1000, supplementary groups []",
             "keep 0 capabilities in every set",
@@ -242,7 +244,7 @@ fn an_ordinary_users_child_builds_for_itself() {
             "create control group /cg/scope/s1",
             "clone init into new namespaces: user mnt pid ipc uts",
             "map ids: uid 1000->501+1 gid 1000->20+1",
-            "limit the control group",
+            "limit the control group: pids.max = 64",
             "hand over 0 mounts",
         ]
     );
@@ -311,9 +313,13 @@ fn clauses_that_are_off_have_no_step() {
 }
 
 #[test]
-fn the_callers_limit_of_open_files_stays_where_it_is_tighter() {
+fn the_callers_limits_stay_where_they_are_tighter() {
     let soft = |open_files| planned(&spec(|_| ()), &HostFacts { open_files, ..root() }).expect.limits[0].soft;
     assert_eq!((soft(1024), soft(1 << 20)), (1024, 4096));
+    let spec = spec(|spec| spec["oci"]["process"]["rlimits"][0]["type"] = "RLIMIT_SIGPENDING".into());
+    let hard =
+        |pending_signals| planned(&spec, &HostFacts { pending_signals, ..root() }).expect.limits[0].hard;
+    assert_eq!((hard(64), hard(1 << 20)), (64, 4096));
 }
 
 #[test]
