@@ -189,6 +189,39 @@ fn of_clauses_that_change_the_answer() {
 }
 
 #[test]
+fn of_a_root_that_is_a_directory() {
+    let site = Site::new();
+    let root = site.folder("root");
+    for name in ["etc", "usr", "closed"] {
+        site.folder(&format!("root/{name}"));
+    }
+    for name in ["bin", "lib", "lib64"] {
+        std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name)).unwrap();
+    }
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    for (name, bits) in [("etc/issue", 0o644), ("etc/secret", 0o000), ("closed/x", 0o644)] {
+        mode(&site.file(&format!("root/{name}"), "x"), bits);
+    }
+    mode(&root.join("closed"), 0o600);
+    let policy = site.policy(&format!(
+        "[root]\nkind = \"dir\"\npath = \"{}\"\n\
+         [[mount]]\nsource = \"/usr\"\ntarget = \"/usr\"\nexec = true\n",
+        root.display()
+    ));
+    let more = [
+        "read /etc/issue",
+        "read /etc/secret",
+        "write /etc/issue",
+        "see /closed/x",
+        "see /closed",
+        "see /bin",
+    ];
+    agree(&site, &policy, &questions(&more));
+}
+
+#[test]
 fn a_question_that_is_none_is_named() {
     let site = Site::new();
     let ended = site.airlock_with(["policy", "explain", "base", "--what", "syscall keyctrl"]);

@@ -2,7 +2,8 @@
 //!
 //! An answer is computed from the spec and the plan that would be launched: the mounts with their flags, the modes of
 //! the host's files and the ids that they are seen with, Landlock's rules, the seccomp program, the network. What is
-//! asked of the host's files goes through [`HostFiles`].
+//! asked of the host's files goes through [`HostFiles`]. What earlier runs left in a root that keeps its
+//! writes is not looked at, nor what a process inside makes before it asks.
 
 mod calls;
 mod files;

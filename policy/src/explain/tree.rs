@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
+use airlock_runtime::ids::IdMapping;
 use airlock_runtime::plan::{Action, ExpectedMount, FileSystem};
 use airlock_runtime::spec::{Node, RootKind};
 use oci_spec::runtime::Mount;
@@ -131,21 +132,28 @@ impl Explained<'_> {
     /// The host's file that a path without links shows.
     fn host_file(&self, path: &Path) -> Option<HostFile> {
         let mount = self.mount(path)?;
+        // A procfs of its own has what the host's has, but for the processes.
+        if mount.file_system == FileSystem::Own("proc") {
+            return self.host.look(path);
+        }
         let below = path.strip_prefix(&mount.target).ok()?;
-        let source = match (mount.file_system, &self.spec.airlock.root) {
-            // A procfs of its own has what the host's has, but for the processes.
-            (FileSystem::Own("proc"), _) => return self.host.look(path),
-            (FileSystem::Own("overlay"), RootKind::Dir(root)) if mount.target == Path::new("/") => root,
-            (FileSystem::Host | FileSystem::Own("overlay"), _) => {
-                self.bind(&mount.target)?.source().as_ref()?
-            }
-            _ => return None,
-        };
+        let source = self.source(mount)?;
         // Joined with an empty path, a file's path would end in a slash.
         if below.as_os_str().is_empty() {
             self.host.look(source)
         } else {
             self.host.look(&source.join(below))
+        }
+    }
+
+    /// The host's path that a mount shows.
+    fn source(&self, mount: &ExpectedMount) -> Option<&Path> {
+        match (mount.file_system, &self.spec.airlock.root) {
+            (FileSystem::Own("overlay"), RootKind::Dir(root)) if mount.target == Path::new("/") => Some(root),
+            (FileSystem::Host | FileSystem::Own("overlay"), _) => {
+                self.bind(&mount.target)?.source().as_deref()
+            }
+            _ => None,
         }
     }
 
@@ -164,10 +172,10 @@ impl Explained<'_> {
 
     /// The permission bits that count for the payload, by the ids that the mount shows the file with.
     fn permitted(&self, path: &Path, file: &HostFile) -> u32 {
-        let source = self.mount(path).and_then(|mount| self.bind(&mount.target)?.source().clone());
+        let source = self.mount(path).and_then(|mount| self.source(mount));
         let map = self.actions().find_map(|action| match action {
             Action::CloneTree { source: cloned, idmap: Some(idmap), .. }
-                if Some(cloned) == source.as_ref() =>
+                if Some(cloned.as_path()) == source =>
             {
                 Some(&idmap.maps)
             }
@@ -176,8 +184,8 @@ impl Explained<'_> {
         let host = self.plan.expect.host_ids;
         let (uid, gid) = match map {
             Some(maps) => (
-                maps.uids.iter().find(|line| line.outside == host.0).map(|line| line.inside),
-                maps.gids.iter().find(|line| line.outside == host.1).map(|line| line.inside),
+                maps.uids.iter().find_map(|line| on_disk(line, host.0)),
+                maps.gids.iter().find_map(|line| on_disk(line, host.1)),
             ),
             None => (Some(host.0), Some(host.1)),
         };
@@ -210,6 +218,12 @@ impl Explained<'_> {
         let ids = [self.payload().0, self.plan.expect.host_ids.0];
         made.map_or((0o755, false), |(mode, owner)| (mode, ids.contains(&owner.uid)))
     }
+}
+
+/// The id on disk that a line of a mount's map shows as this id of the host.
+fn on_disk(line: &IdMapping, outside: u32) -> Option<u32> {
+    let at = outside.checked_sub(line.outside).filter(|at| *at < line.count)?;
+    line.inside.checked_add(at)
 }
 
 fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
