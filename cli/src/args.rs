@@ -20,7 +20,9 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show the kernel steps that would build a sandbox, without building it
     Plan(PlanArgs),
-    /// List, show, check policies, or print their schema
+    /// Say what policies, OCI bundles and tasks let the code inside reach
+    Audit(crate::audit_args::AuditArgs),
+    /// List, show, check, compare, explain policies, or print their schema
     Policy(PolicyArgs),
     /// Check task directories, or print the schema of their manifest
     Task(crate::task_args::TaskArgs),
@@ -154,8 +156,37 @@ pub(crate) enum PolicyCommand {
         #[arg(required = true)]
         policies: Vec<String>,
     },
+    /// Say what becomes possible and what impossible from one policy to another
+    Diff {
+        /// Built-in name or file
+        before: String,
+        /// Built-in name or file
+        after: String,
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+    /// Say whether something can be done under a policy on this host, and which clause decides
+    Explain(Box<ExplainArgs>),
     /// Print the JSON Schema of policy files
     Schema,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Questions: `open PATH` or `read PATH`, `write PATH`, `exec PATH`, `see PATH`, `connect ADDRESS:PORT`, `connect PATH` \
+(a Unix socket), `syscall NAME`. Without --what some thirty usual ones are answered.
+
+Exit status: 0 yes to all of --what, 1 no to one of them, 125 Airlock failed.")]
+pub(crate) struct ExplainArgs {
+    /// Built-in name or file
+    pub(crate) policy: String,
+    /// What is asked
+    #[arg(long, value_name = "QUESTION")]
+    pub(crate) what: Vec<airlock_policy::explain::Question>,
+    #[command(flatten)]
+    pub(crate) overrides: OverrideArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 #[derive(Debug, Args)]

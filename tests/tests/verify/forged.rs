@@ -109,7 +109,7 @@ fn scores(case: &Case<'_>) {
     };
     case.refused(
         |_, forger| forger.events(worse),
-        &["line 45: the result of these verdicts is ", "0.499438"],
+        &["line 45: the result of these verdicts is ", "0.499375"],
     );
     let other = |event: &mut Event| {
         if let Event::ValidationResult { score: Some(score), .. } = event {
