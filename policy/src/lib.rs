@@ -19,8 +19,11 @@ mod seccomp_file;
 mod show;
 mod units;
 
+pub mod audit;
 pub mod builtin;
+pub mod diff;
 pub mod embed;
+pub mod explain;
 
 pub use diagnostic::{Diagnostic, Place, PolicyError};
 pub use host::{HostEntry, HostTree};

@@ -7,7 +7,7 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory |
+//! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory. `airlock-harness` and `airlock-grader` are taken from beside it, or else from the build directory |
 //! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user; `delegated`: as one in a cgroup of its own |
 //! | `AIRLOCK_TESTS_LOG` | file that collects one line per skipped test and per measurement |
 //! | `AIRLOCK_OWN_MACHINE` | tests may change settings of the whole machine |
@@ -17,6 +17,7 @@
 mod caller;
 mod census;
 pub mod cgroup;
+mod graded;
 mod probe;
 pub mod reader;
 mod report;
@@ -27,6 +28,7 @@ mod site;
 
 pub use caller::Caller;
 pub use census::Census;
+pub use graded::{Graded, GradedRun, Lead, LiveRun, fraction};
 pub use probe::Outcome;
 pub use report::Report;
 pub use run::{Ended, Live, Run};
