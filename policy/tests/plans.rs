@@ -71,6 +71,7 @@ fn facts(root: bool) -> HostFacts {
             source("/etc/ssl/certs", 0),
             source("/home/ann/work", 501),
         ]),
+        proc_covered: false,
         crooked_targets: BTreeMap::new(),
     }
 }

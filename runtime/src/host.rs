@@ -17,6 +17,9 @@ use crate::ids::HostIds;
 use crate::spec::{RootKind, Spec, Writable};
 use crate::sys;
 
+/// The caller's mounts (proc_pid_mountinfo(5)).
+const MOUNTS: &str = "/proc/self/mountinfo";
+
 /// Facts of the host, the caller and the paths that a spec names.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
@@ -39,6 +42,9 @@ pub struct HostFacts {
     pub open_files: u64,
     /// Hard limit of signals that wait, likewise.
     pub pending_signals: u64,
+    /// Something is mounted on a part of the caller's `/proc`, so that the kernel refuses a new one in a user
+    /// namespace.
+    pub proc_covered: bool,
     /// Control group trees and the caller's place in them.
     pub cgroups: CgroupFacts,
     /// Ids that the sandbox may use.
@@ -125,6 +131,8 @@ impl HostFacts {
         let gid = rustix::process::getegid().as_raw();
         let groups = rustix::process::getgroups()
             .map_err(|error| HostError::Read { path: "getgroups".into(), source: error.into() })?;
+        let mounts = sys::read_small(CWD, MOUNTS)
+            .map_err(|error| HostError::Read { path: MOUNTS.into(), source: error })?;
         Ok(HostFacts {
             kernel,
             root: false,
@@ -135,7 +143,8 @@ impl HostFacts {
             landlock_abi: sys::landlock_abi(),
             open_files: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             pending_signals: getrlimit(Resource::Sigpending).maximum.unwrap_or(u64::MAX),
-            cgroups: CgroupFacts::read()?,
+            proc_covered: is_covered(&mounts, "/proc"),
+            cgroups: CgroupFacts::read_with(&mounts)?,
             ids: HostIds::Caller,
             sources: BTreeMap::new(),
             crooked_targets: BTreeMap::new(),
@@ -277,6 +286,17 @@ fn in_initial_user_namespace() -> bool {
     String::from_utf8_lossy(&map).split_whitespace().eq(["0", "0", "4294967295"])
 }
 
+/// A mount of `mountinfo` lies below `directory`. The kernel forgives those on directories that are always empty, of
+/// which /proc has one that hosts use.
+fn is_covered(mountinfo: &[u8], directory: &str) -> bool {
+    const ALWAYS_EMPTY: &[u8] = b"/proc/sys/fs/binfmt_misc";
+    mountinfo
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+        .filter_map(|point| Some((point, point.strip_prefix(directory.as_bytes())?)))
+        .any(|(point, rest)| rest.starts_with(b"/") && point != ALWAYS_EMPTY)
+}
+
 fn kernel_release() -> (u32, u32) {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();
@@ -380,6 +400,18 @@ mod tests {
             lchown(path("link"), Some(4242), Some(4242)).unwrap();
             assert_eq!(SourceFacts::read(&path("link/data")).link, Some(path("link")));
         }
+    }
+
+    #[test]
+    fn a_mount_below_proc_covers_it() {
+        let line = |point: &str| format!("36 35 98:0 / {point} rw,nosuid - proc proc rw\n");
+        let covered = |points: &[&str]| {
+            let text: String = points.iter().map(|point| line(point)).collect();
+            is_covered(text.as_bytes(), "/proc")
+        };
+        assert!(!covered(&["/", "/proc", "/procs/x", "/proc/sys/fs/binfmt_misc"]));
+        assert!(covered(&["/proc", "/proc/kcore"]));
+        assert!(covered(&["/proc/sys"]));
     }
 
     /// `/bin` is such a link where `/usr` holds everything.

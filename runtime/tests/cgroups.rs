@@ -16,8 +16,8 @@ use airlock_runtime::cgroups::{
     TreeRecord, V2Tree, Version,
 };
 use oci_spec::runtime::{
-    LinuxCpuBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxMemoryBuilder, LinuxPidsBuilder,
-    LinuxResources, LinuxResourcesBuilder,
+    LinuxBlockIoBuilder, LinuxCpuBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxMemoryBuilder,
+    LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, LinuxThrottleDeviceBuilder,
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -225,17 +225,18 @@ fn a_cpu_quota_holds_a_busy_process_back() {
     let used = |resources| {
         let fixture = Fixture::new(&resources)?;
         let mut child = fixture.spawn(BUSY);
+        let start = Instant::now();
         std::thread::sleep(Duration::from_millis(500));
         fixture.0.kill(PATIENCE).unwrap();
         child.wait().unwrap();
-        fixture.0.stats().unwrap().cpu_usage_ns
+        Some((fixture.0.stats().unwrap().cpu_usage_ns?, start.elapsed().as_nanos()))
     };
     let cpu = LinuxCpuBuilder::default().quota(5_000).period(100_000_u64).build().unwrap();
-    let Some(limited) = used(LinuxResourcesBuilder::default().cpu(cpu).build().unwrap()) else {
+    let Some((limited, wall)) = used(LinuxResourcesBuilder::default().cpu(cpu).build().unwrap()) else {
         return;
     };
-    let free = used(LinuxResources::default()).unwrap();
-    assert!((1..100_000_000).contains(&limited), "{limited} ns at 5 %");
+    let (free, _) = used(LinuxResources::default()).unwrap();
+    assert!(limited > 0 && u128::from(limited) < wall / 4, "{limited} ns of {wall} at 5 %");
     assert!(free > 2 * limited, "{free} ns without a quota, {limited} ns with");
 }
 
@@ -341,6 +342,41 @@ fn limits_are_what_libcgroups_writes() {
         read.filter(|(file, _)| !OWN.iter().any(|own| file.starts_with(own))).collect::<Vec<_>>()
     };
     assert_eq!(found(&ours), found(&theirs));
+}
+
+/// The disk under the temporary directory, if it has a queue of its own to limit.
+fn disk(directory: &std::path::Path) -> Option<(i64, i64)> {
+    let device = rustix::fs::stat(directory).unwrap().st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let whole = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/queue")).exists();
+    whole.then(|| (major.into(), minor.into()))
+}
+
+#[test]
+fn a_limit_of_writes_to_a_disk_slows_them_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((major, minor)) = disk(directory.path()) else {
+        eprintln!("skipped: temporary files lie on no whole disk");
+        return;
+    };
+    let written = |resources: &LinuxResources| {
+        let fixture = Fixture::new(resources)?;
+        let file = directory.path().join("file");
+        let start = Instant::now();
+        let script = format!("dd if=/dev/zero of={} bs=256k count=8 oflag=direct", file.display());
+        assert!(fixture.spawn(&script).wait().unwrap().success());
+        assert!(fixture.0.read_limits(resources).unwrap().iter().all(|reading| reading.holds));
+        Some((start.elapsed(), fixture.0.stats().unwrap().io_written_bytes.unwrap_or_default()))
+    };
+    let device = LinuxThrottleDeviceBuilder::default().major(major).minor(minor).rate(1_u64 << 20).build();
+    let limit = LinuxBlockIoBuilder::default().throttle_write_bps_device([device.unwrap()]).build().unwrap();
+    let Some((limited, bytes)) = written(&LinuxResourcesBuilder::default().block_io(limit).build().unwrap())
+    else {
+        return;
+    };
+    let (free, _) = written(&LinuxResources::default()).unwrap();
+    assert!(bytes >= 2 << 20, "{bytes} bytes counted");
+    assert!(limited > Duration::from_millis(1200) && limited > 2 * free, "{limited:?}, without {free:?}");
 }
 
 #[test]

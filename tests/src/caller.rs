@@ -24,11 +24,15 @@ pub enum Caller {
 impl Caller {
     /// The caller that `AIRLOCK_TESTS_AS` and the tests' own id say.
     pub fn current() -> Caller {
-        let as_user = std::env::var_os("AIRLOCK_TESTS_AS").is_some_and(|who| who == "user");
-        match (crate::is_root(), as_user) {
-            (true, false) => Caller::Root,
-            _ => Caller::user(),
+        match crate::is_root() && !asked_for("user") && !asked_for("delegated") {
+            true => Caller::Root,
+            false => Caller::user(),
         }
+    }
+
+    /// Whether the tests are about a user in a cgroup that root has delegated.
+    pub fn is_delegated() -> bool {
+        crate::is_root() && asked_for("delegated")
     }
 
     /// An ordinary user.
@@ -78,4 +82,8 @@ impl Caller {
             }
         }
     }
+}
+
+fn asked_for(who: &str) -> bool {
+    std::env::var_os("AIRLOCK_TESTS_AS").is_some_and(|asked| asked == who)
 }

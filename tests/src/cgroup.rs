@@ -16,6 +16,9 @@ const SAFETY_NET: &str = "2048";
 /// Controllers that a sandbox's limits need.
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
+/// Where a caller sits in a version 2 cgroup whose children have controllers: no process may be in that one itself.
+const CALLER: &str = "caller";
+
 /// A cgroup directory in every hierarchy, ended and removed when dropped.
 #[derive(Debug)]
 pub struct Parent {
@@ -60,15 +63,18 @@ impl Parent {
         &self.folders
     }
 
+    /// The directory in the version 2 tree, if that has controllers to hand out.
+    pub fn unified(&self) -> Option<&Path> {
+        self.folders.iter().find(|folder| has_controlled_children(folder)).map(PathBuf::as_path)
+    }
+
     /// Hands the directories to an ordinary user, as a service manager delegates them.
     pub fn delegate_to(&self, uid: u32) -> io::Result<()> {
         for folder in &self.folders {
-            std::os::unix::fs::chown(folder, Some(uid), Some(uid))?;
-            for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads", "tasks"] {
-                let file = folder.join(file);
-                if file.exists() {
-                    std::os::unix::fs::chown(file, Some(uid), Some(uid))?;
-                }
+            give(folder, uid)?;
+            if has_controlled_children(folder) {
+                fs::create_dir(folder.join(CALLER))?;
+                give(&folder.join(CALLER), uid)?;
             }
         }
         Ok(())
@@ -77,7 +83,8 @@ impl Parent {
     /// Makes a command start in these cgroups.
     pub fn enter_by(&self, command: &mut Command) -> io::Result<()> {
         let open = |folder: &PathBuf| {
-            let file = folder.join("cgroup.procs");
+            let place = if has_controlled_children(folder) { folder.join(CALLER) } else { folder.clone() };
+            let file = place.join("cgroup.procs");
             fs::OpenOptions::new().write(true).open(file)
         };
         let files: Vec<fs::File> = self.folders.iter().map(open).collect::<io::Result<_>>()?;
@@ -86,12 +93,12 @@ impl Parent {
         Ok(())
     }
 
-    /// All cgroups below, in all hierarchies, but the leaf in which a caller makes room for controllers.
+    /// All cgroups below, in all hierarchies, but the leaves in which callers sit to make room for controllers.
     pub fn children(&self) -> BTreeSet<PathBuf> {
         let mut all = self.all();
         all.retain(|folder| {
             let name = folder.file_name().and_then(OsStr::to_str);
-            !name.is_some_and(|name| name.starts_with("supervisor-"))
+            !name.is_some_and(|name| name == CALLER || name.starts_with("supervisor-"))
         });
         all
     }
@@ -151,6 +158,22 @@ impl Drop for Parent {
             crate::within(Duration::from_secs(2), || fs::remove_dir(folder).is_ok() || !folder.exists());
         }
     }
+}
+
+/// Gives a directory to a user as a service manager does.
+fn give(folder: &Path, uid: u32) -> io::Result<()> {
+    std::os::unix::fs::chown(folder, Some(uid), Some(uid))?;
+    for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads", "tasks"] {
+        let file = folder.join(file);
+        if file.exists() {
+            std::os::unix::fs::chown(file, Some(uid), Some(uid))?;
+        }
+    }
+    Ok(())
+}
+
+fn has_controlled_children(folder: &Path) -> bool {
+    fs::read_to_string(folder.join("cgroup.subtree_control")).is_ok_and(|list| !list.trim().is_empty())
 }
 
 /// Mount points of the hierarchies, and whether each is a version 2 tree.

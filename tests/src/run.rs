@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use crate::{Outcome, Report, Site};
+use crate::{Caller, Outcome, Report, Site};
 
 /// As much of each stream is kept; the rest is counted.
 const KEPT: usize = 4 << 20;
@@ -30,11 +30,11 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(site: &'a Site, report: PathBuf) -> Run<'a> {
+    pub(crate) fn new(site: &'a Site, report: PathBuf, parent: Option<&str>) -> Run<'a> {
         let mut command = site.command(&site.airlock());
         command.arg("run").arg("--report").arg(&report);
-        if let Some(parent) = site.cgroups() {
-            command.args(["--cgroup-parent", parent.name()]);
+        if let Some(parent) = parent {
+            command.args(["--cgroup-parent", parent]);
         }
         command.stdin(Stdio::null());
         Run { site, command, report, limit: Duration::from_secs(60), piped: true }
@@ -52,6 +52,30 @@ impl<'a> Run<'a> {
         let run = self.policy(name);
         let run = if limits { run } else { run.flag("--best-effort", "limits") };
         if root && limits { run } else { run.flag("--best-effort", "devices") }
+    }
+
+    /// Started by another program, which gets these words before the command.
+    pub fn in_program(mut self, program: &str, words: &[&str]) -> Self {
+        let mut command = self.site.command(Path::new(program));
+        command.args(words).arg(self.command.get_program()).args(self.command.get_args());
+        command.stdin(Stdio::null());
+        self.command = command;
+        self
+    }
+
+    /// In a mount namespace of its own, which root changes by this shell script first.
+    pub fn where_root_did(mut self, script: &str) -> Self {
+        let caller = match self.site.caller() {
+            Caller::User(id) => format!("setpriv --reuid {id} --regid {id} --clear-groups "),
+            Caller::Root | Caller::Self_ => String::new(),
+        };
+        let script = format!("set -e\n{script}\nexec {caller}\"$0\" \"$@\"");
+        let mut command = self.site.roots_command(Path::new("/usr/bin/unshare"));
+        command.args(["--mount", "--propagation", "private", "bash", "-c", &script]);
+        command.arg(self.command.get_program()).args(self.command.get_args());
+        command.stdin(Stdio::null());
+        self.command = command;
+        self
     }
 
     /// With this directory at `/workspace`.
@@ -150,7 +174,7 @@ impl Live {
         let words = format!("{command:?}");
         command.stderr(Stdio::piped());
         let started = Instant::now();
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{words}: {error}"));
+        let mut child = spawn(&mut command).unwrap_or_else(|error| panic!("{words}: {error}"));
         Live {
             stdout: child.stdout.take().map(Stream::of).unwrap_or_default(),
             stderr: child.stderr.take().map(Stream::of).unwrap_or_default(),
@@ -288,6 +312,19 @@ impl fmt::Display for Ended {
 pub(crate) fn start(mut command: Command, limit: Duration) -> Live {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     Live::new(command, None, limit)
+}
+
+/// A fork of another test's thread may hold the command's copy open for writing until it executes something else.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let mut child = command.spawn();
+    crate::within(Duration::from_secs(2), || {
+        let busy = matches!(&child, Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy);
+        if busy {
+            child = command.spawn();
+        }
+        !busy
+    });
+    child
 }
 
 /// Makes `number` a copy of `file` that stays open across exec.

@@ -1,4 +1,5 @@
-//! What tests say beside pass and fail: that this machine cannot run one, or what one has measured.
+//! What tests say beside pass and fail: that this machine cannot run one, what one has measured, or what a user is
+//! told.
 
 use std::io::Write;
 
@@ -16,6 +17,12 @@ pub fn record_skip(reason: &str) {
 /// Says what the running test has measured.
 pub fn record_measure(what: &str) {
     say(&format!("measured: {what}"));
+}
+
+/// Says in which words a host's lack was refused or lowered.
+pub fn record_refusal(lack: &str, message: &str) {
+    let message: Vec<&str> = message.split_whitespace().collect();
+    say(&format!("refused: {lack}: {}", message.join(" ")));
 }
 
 /// Test runners hide what a passing test prints, so the line also goes to the log that `tests/run` shows.

@@ -31,7 +31,10 @@ pub struct Site {
 impl Site {
     /// A site of the caller that this run of the tests is about.
     pub fn new() -> Site {
-        Site::of(Caller::current())
+        match Caller::is_delegated().then(Site::delegated).flatten() {
+            Some(site) => site,
+            None => Site::of(Caller::current()),
+        }
     }
 
     /// A site of root; none if the tests run as, or are about, an ordinary user.
@@ -149,14 +152,22 @@ impl Site {
 
     /// Prepares `airlock run`.
     pub fn run(&self) -> Run<'_> {
+        self.run_reporting_to(&self.next_report())
+    }
+
+    /// Prepares `airlock run` below the caller's own cgroup, wherever that is.
+    pub fn run_without_parent(&self) -> Run<'_> {
+        Run::new(self, self.next_report(), None)
+    }
+
+    fn next_report(&self) -> PathBuf {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.run_reporting_to(&self.path(&format!("report-{number}.json")))
+        self.path(&format!("report-{}.json", NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// Prepares `airlock run` with its end report at this place.
     pub fn run_reporting_to(&self, report: &Path) -> Run<'_> {
-        Run::new(self, report.to_owned())
+        Run::new(self, report.to_owned(), self.cgroups.as_ref().map(cgroup::Parent::name))
     }
 
     /// Tries an action of the probe under `base` and these clauses.
@@ -243,6 +254,13 @@ impl Site {
 
     /// A command as the caller, with a small environment.
     pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = self.roots_command(program);
+        self.caller.become_by(&mut command);
+        command
+    }
+
+    /// A command with the same environment, in the same place, which does not become the caller.
+    pub(crate) fn roots_command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
         command.env("XDG_RUNTIME_DIR", self.path("state")).env("HOME", self.path(""));
@@ -250,7 +268,6 @@ impl Site {
         if let (true, Some(parent)) = (self.inside, &self.cgroups) {
             parent.enter_by(&mut command).expect("root may enter");
         }
-        self.caller.become_by(&mut command);
         command
     }
 }

@@ -171,10 +171,10 @@ fn a_detached_sandbox_lives_on() {
     let run = site.run_reporting_to(&report).policy(site.policy("")).with(|command| {
         command.arg("--detach");
     });
-    let ended = run.end(["/probe/probe", "rest", "1"]).succeeded();
-    assert!(ended.wall < Duration::from_millis(900), "it waited: {ended}");
+    let ended = run.end(["/probe/probe", "rest", "3"]).succeeded();
+    assert!(Report::read(&report).is_none(), "it waited: {ended}");
     assert!(!ended.stdout.trim().is_empty(), "it names the sandbox: {ended}");
-    assert!(within(Duration::from_secs(5), || Report::read(&report).is_some()), "no report came");
+    assert!(within(Duration::from_secs(20), || Report::read(&report).is_some()), "no report came");
     assert_eq!(Report::read(&report).unwrap().reason(), "exited");
 }
 

@@ -158,13 +158,12 @@ pub struct CgroupFacts {
 impl CgroupFacts {
     /// Reads this process's facts from the kernel.
     pub fn read() -> Result<Self, CgroupError> {
-        let read = |path: &str| {
-            // Room for the usual file, so that one read takes it.
-            let mut bytes = Vec::with_capacity(16 * 1024);
-            let length = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
-            length.map(|_| bytes).map_err(|source| CgroupError::io("read", path, source))
-        };
-        let mut facts = Self::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
+        Self::read_with(&read("/proc/self/mountinfo")?)
+    }
+
+    /// [`CgroupFacts::read`] with the text of `/proc/self/mountinfo`, which a launch has read already.
+    pub(crate) fn read_with(mountinfo: &[u8]) -> Result<Self, CgroupError> {
+        let mut facts = Self::parse(mountinfo, &read("/proc/self/cgroup")?);
         for tree in &mut facts.v1 {
             tree.writable = tree.own.as_ref().is_some_and(|own| writable(&below(&tree.mount, own)));
         }
@@ -247,9 +246,20 @@ impl CgroupFacts {
     }
 }
 
+fn read(path: &str) -> Result<Vec<u8>, CgroupError> {
+    // Room for the usual file, so that one read takes it.
+    let mut bytes = Vec::with_capacity(16 * 1024);
+    let length = File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    length.map(|_| bytes).map_err(|source| CgroupError::io("read", path, source))
+}
+
 /// `path`, which is absolute within a hierarchy, below that hierarchy's mount point.
 pub(super) fn below(mount: &Path, path: &Path) -> PathBuf {
-    mount.join(path.strip_prefix("/").unwrap_or(path))
+    match path.strip_prefix("/").unwrap_or(path) {
+        // Joined to nothing, a path would end with a slash.
+        top if top.as_os_str().is_empty() => mount.to_path_buf(),
+        path => mount.join(path),
+    }
 }
 
 fn writable(dir: &Path) -> bool {

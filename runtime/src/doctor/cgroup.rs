@@ -112,9 +112,7 @@ impl Neighbours {
 fn usable(topic: Topic, tree: &TreeTarget, neighbours: &Neighbours) -> Check {
     let in_the_way = neighbours.in_the_way(tree, std::process::id());
     if in_the_way.is_empty() {
-        // The path of the top ends with a slash.
-        let base: PathBuf = tree.base.components().collect();
-        return topic.ok(format!("{}, below {}", tree.version, base.display()));
+        return topic.ok(format!("{}, below {}", tree.version, tree.base.display()));
     }
     let controllers: Vec<&str> = tree.required.iter().map(|controller| controller.name()).collect();
     refused(

@@ -58,7 +58,7 @@ pub(super) fn checks(root: bool) -> Vec<Check> {
     vec![
         NAMESPACES.ok("user, mount, pid, network, ipc, uts"),
         privilege(&answers, &knobs),
-        proc(answers.proc, &over_proc(&String::from_utf8_lossy(&mountinfo))),
+        proc(answers.proc, &over_proc(&String::from_utf8_lossy(&mountinfo)), root),
         overlay(answers.overlay),
     ]
 }
@@ -246,9 +246,12 @@ fn over_proc(mountinfo: &str) -> Vec<String> {
         .collect()
 }
 
-fn proc(outcome: Outcome, over: &[String]) -> Check {
+fn proc(outcome: Outcome, over: &[String], root: bool) -> Check {
     match outcome {
         Ok(()) => PROC.ok("can be mounted, with hidepid"),
+        Err(Errno::PERM) if root && over.iter().any(|path| path.starts_with("/proc/")) => {
+            PROC.ok("made outside of the sandbox's user namespace, because the visible one is partly covered")
+        }
         Err(Errno::PERM) => {
             let what = if over.is_empty() { "no whole /proc is in sight".into() } else { over.join(", ") };
             PROC.lacking(
@@ -343,9 +346,15 @@ mod tests {
         assert_eq!(over_proc(&masked), ["/proc/kcore"]);
         let hidden = "22 27 0:21 / /proc rw,relatime shared:5 - proc proc rw,hidepid=invisible\n";
         assert_eq!(over_proc(hidden), ["/proc is mounted with hidepid=invisible"]);
-        let check = proc(Err(Errno::PERM), &over_proc(&masked));
+        let check = proc(Err(Errno::PERM), &over_proc(&masked), false);
+        assert_eq!(check.status, Status::Lacking);
+        assert_eq!(proc(Err(Errno::PERM), &over_proc(&masked), true).status, Status::Ok);
         assert!(check.found.contains("/proc/kcore"), "{}", check.found);
-        assert_eq!(proc(Ok(()), &over_proc(&masked)).status, Status::Ok, "the kernel has the last word");
+        assert_eq!(
+            proc(Ok(()), &over_proc(&masked), false).status,
+            Status::Ok,
+            "the kernel has the last word"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod child;
 mod error;
 mod message;
 mod prepared;
+mod proc;
 
 use std::fs::{self, File};
 use std::io;
@@ -290,6 +291,11 @@ fn perform(
                 handed.iter().map(|mount| mounts.get(*mount)).collect::<Result<_, _>>().map_err(at)?;
             let fds: Vec<BorrowedFd<'_>> = fds.into_iter().chain(tasks.iter().map(AsFd::as_fd)).collect();
             channel.send_descriptors(&fds, tasks.len()).map_err(at)
+        }
+        Action::NewProc { mount } => {
+            let init = parts.init.as_ref().ok_or_else(|| at(io::Error::other("there is no init yet")))?;
+            mounts.insert(*mount, proc::of_init(init).map_err(at)?);
+            Ok(())
         }
         build => mounts::build(mounts, build).map_err(at),
     }

@@ -303,7 +303,7 @@ pub(crate) fn plan_with(
     if process.terminal().unwrap_or(false) {
         child.push(step("process", Action::OpenTerminal));
     }
-    finish(spec, facts, process, &identity, filter, &mut child)?;
+    finish(spec, facts, process, &identity, filter, &mut child, &mut lowered)?;
 
     let expect = Expectations {
         namespaces,
@@ -338,6 +338,7 @@ fn finish(
     identity: &identity::Identity,
     filter: Option<&Program>,
     child: &mut Vec<Step>,
+    lowered: &mut Vec<Lowered>,
 ) -> Result<(), PlanError> {
     let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
     child.push(step("limits", Action::LimitQuotas));
@@ -368,7 +369,7 @@ fn finish(
     child.push(step("process", Action::DieWithMonitor));
     child.push(step("process", Action::NoNewPrivileges));
     if let Some(landlock) = &spec.airlock.landlock {
-        child.extend(landlock_step(spec, landlock, facts)?);
+        child.extend(landlock_step(spec, landlock, facts, lowered)?);
     }
     child.push(step("process", Action::CloseDescriptors));
     child.push(step("process", Action::EnterWorkingDirectory { path: process.cwd().clone() }));
@@ -387,7 +388,12 @@ fn finish(
     Ok(())
 }
 
-fn landlock_step(spec: &Spec, landlock: &Landlock, facts: &HostFacts) -> Result<Option<Step>, PlanError> {
+fn landlock_step(
+    spec: &Spec,
+    landlock: &Landlock,
+    facts: &HostFacts,
+    lowered: &mut Vec<Lowered>,
+) -> Result<Option<Step>, PlanError> {
     if facts.landlock_abi < landlock.min_abi {
         let remedy = if facts.landlock_abi == 0 {
             "boot with `lsm=landlock,...` (or a kernel built with it), or set min_abi = 0 for best effort"
@@ -397,6 +403,9 @@ fn landlock_step(spec: &Spec, landlock: &Landlock, facts: &HostFacts) -> Result<
         return Err(PlanError::Landlock { wanted: landlock.min_abi, found: facts.landlock_abi, remedy });
     }
     if facts.landlock_abi == 0 {
+        let what =
+            "no Landlock: this kernel has none, or it is off; the mounts alone say which files are reached";
+        lowered.push(Lowered { clause: "landlock".into(), what: what.into() });
         return Ok(None);
     }
     let rules = landlock::rules(spec, landlock);

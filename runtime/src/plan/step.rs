@@ -210,7 +210,8 @@ pub enum Action {
         /// The mount.
         mount: MountId,
     },
-    /// Make a procfs of the new PID namespace, foreign processes hidden.
+    /// Make a procfs of the new PID namespace, foreign processes hidden. On the host side where the kernel would
+    /// refuse it to the child.
     NewProc {
         /// Name of the new mount.
         mount: MountId,

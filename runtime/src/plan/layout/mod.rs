@@ -181,7 +181,13 @@ impl Compiler<'_> {
         let (id, file_system) = match mount.typ().as_deref() {
             Some("proc") => {
                 let id = self.id();
-                self.layout.made.push(step(&clause, Action::NewProc { mount: id }));
+                let step = step(&clause, Action::NewProc { mount: id });
+                if self.facts.root && self.facts.proc_covered {
+                    self.layout.brought.push(step);
+                    self.layout.handed_over.push(id);
+                } else {
+                    self.layout.made.push(step);
+                }
                 (id, FileSystem::Own("proc"))
             }
             Some("devpts") => {

@@ -58,5 +58,8 @@ fn a_kernel_below_the_floor_is_refused_with_the_remedy() {
         1,
         "what is above the floor is used"
     );
-    assert_eq!(about(&planned(&floor(0), &facts(0)), "Landlock"), [""; 0], "best effort");
+    let lowered = planned(&floor(0), &facts(0));
+    assert_eq!(about(&lowered, "Landlock"), [""; 0], "best effort");
+    assert!(lowered.lowered.iter().any(|lowered| lowered.clause == "landlock"), "{:?}", lowered.lowered);
+    assert_eq!(planned(&floor(0), &facts(1)).lowered, []);
 }

@@ -98,6 +98,7 @@ fn root() -> HostFacts {
         cgroups: CgroupFacts { layout: Layout::V2, v1: Vec::new(), v2: Some(tree) },
         ids: HostIds::Range { base: BASE },
         sources: BTreeMap::from([("/usr".into(), directory((0, 0)))]),
+        proc_covered: false,
         crooked_targets: BTreeMap::new(),
     }
 }

@@ -305,3 +305,14 @@ fn a_device_number_that_is_none_is_refused() {
     let spec = spec(|spec| spec["oci"]["linux"]["devices"][0]["minor"] = json!(-1));
     assert_eq!(refusal(&spec, &root()), "devices: target \"/dev/null\": negative minor number");
 }
+
+/// bubblewrap#505: inside a user namespace the kernel refuses a procfs where the visible one is partly covered. Root
+/// need not be inside.
+#[test]
+fn root_brings_a_procfs_where_the_hosts_is_covered() {
+    let has_proc = |steps: &[Step]| words(steps).iter().any(|step| step.contains("= proc"));
+    for (facts, covered, by_host) in [(root(), false, false), (root(), true, true), (user(), true, false)] {
+        let plan = planned(&spec(|_| ()), &HostFacts { proc_covered: covered, ..facts });
+        assert_eq!((has_proc(&plan.host), has_proc(&plan.child)), (by_host, !by_host));
+    }
+}
