@@ -20,7 +20,9 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show the kernel steps that would build a sandbox, without building it
     Plan(PlanArgs),
-    /// List, show, check policies, or print their schema
+    /// Say what policies, OCI bundles and tasks let the code inside reach
+    Audit(crate::audit_args::AuditArgs),
+    /// List, show, check, compare, explain policies, or print their schema
     Policy(PolicyArgs),
     /// Check task directories, or print the schema of their manifest
     Task(crate::task_args::TaskArgs),

@@ -1,6 +1,7 @@
 //! The `airlock` command.
 
 mod args;
+mod audit_args;
 mod commands;
 mod output;
 mod task_args;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     });
     let result = match cli.command {
         Command::Run(args) => commands::run::run(args),
+        Command::Audit(args) => commands::audit::audit(args),
         Command::Plan(args) => commands::plan::plan(args),
         Command::Policy(args) => commands::policy::policy(args),
         Command::Task(args) => commands::task::task(args),

@@ -19,6 +19,7 @@ mod seccomp_file;
 mod show;
 mod units;
 
+pub mod audit;
 pub mod builtin;
 pub mod embed;
 

@@ -13,6 +13,7 @@ use clap::CommandFactory;
 use crate::args::{Cli, CompletionArgs, Shell};
 use crate::output;
 
+pub(crate) mod audit;
 pub(crate) mod doctor;
 pub(crate) mod plan;
 pub(crate) mod policy;

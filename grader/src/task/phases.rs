@@ -14,7 +14,7 @@ use super::schema::{Handover, Lifecycle, PhaseName, PhaseTable};
 
 impl PhaseName {
     /// As the task writes it.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             PhaseName::Explore => "explore",
             PhaseName::Replay => "replay",

@@ -1,0 +1,64 @@
+//! The command line of `airlock audit`.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Exit status: 0 nothing of the severity of --fail-on or above, 1 something of it, 125 something could not be audited."
+)]
+pub(crate) struct AuditArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<AuditCommand>,
+    /// Policies (built-in names or files), OCI bundles (directories or config.json), task directories
+    #[arg(value_name = "FILE|DIR", required_unless_present_any = ["rules", "schema"])]
+    pub(crate) names: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The least severity that makes the audit fail
+    #[arg(long, value_enum, default_value = "high", value_name = "SEVERITY")]
+    pub(crate) fail_on: FailOn,
+    /// Print the rules as a table
+    #[arg(long)]
+    pub(crate) rules: bool,
+    /// Print the JSON Schema of --json
+    #[arg(long)]
+    pub(crate) schema: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum FailOn {
+    High,
+    Medium,
+    Low,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Show what a seccomp filter answers to every system call, proven by executing it
+    Seccomp(SeccompArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status: 0 the table is what the filter does (and with --diff: both filters are the same), 1 --diff found a \
+difference, 125 Airlock failed.")]
+pub(crate) struct SeccompArgs {
+    /// A policy (built-in name or file), or an OCI bundle
+    #[arg(value_name = "POLICY|BUNDLE", required_unless_present = "diff")]
+    pub(crate) name: Option<String>,
+    /// Show what differs from the first to the second
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "name")]
+    pub(crate) diff: Option<Vec<String>>,
+    /// Print the program's instructions too
+    #[arg(long)]
+    pub(crate) disassemble: bool,
+    /// Show these system calls alone
+    #[arg(long = "call", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) calls: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,78 @@
+//! `airlock audit`.
+
+mod seccomp;
+mod task;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use airlock_policy::audit::{Audited, Kind, Report, Severity, Subject, markdown, schema};
+use anyhow::{Context, Result, bail};
+
+use crate::audit_args::{AuditArgs, AuditCommand, FailOn};
+use crate::output;
+
+pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
+    if let Some(AuditCommand::Seccomp(args)) = args.command {
+        return seccomp::seccomp(&args);
+    }
+    if args.rules {
+        output::print(&markdown())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.schema {
+        output::json(&schema())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut audited = Vec::new();
+    for name in &args.names {
+        audited.extend(one(name).with_context(|| format!("audit {name}"))?);
+    }
+    let fail_on = match args.fail_on {
+        FailOn::High => Severity::High,
+        FailOn::Medium => Severity::Medium,
+        FailOn::Low => Severity::Low,
+    };
+    let report = Report::new(fail_on, audited);
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::print(&output::escape(&report.text()))?;
+    }
+    Ok(ExitCode::from(u8::from(report.failed)))
+}
+
+/// What a name of the command line stands for: a bundle, a task, a policy.
+fn one(name: &str) -> Result<Vec<Audited>> {
+    let path = Path::new(name);
+    let (kind, subject) = match kind(path)? {
+        Kind::Task => return task::audit(path.is_dir().then_some(path).or(path.parent()).unwrap_or(path)),
+        kind => (kind, subject(name)?),
+    };
+    Ok(vec![Audited { name: name.to_owned(), kind, findings: subject.findings() }])
+}
+
+/// The policy or the bundle that a name stands for.
+pub(crate) fn subject(name: &str) -> Result<Subject> {
+    let path = Path::new(name);
+    Ok(match kind(path)? {
+        Kind::Bundle if path.is_dir() => Subject::bundle(&path.join("config.json"))?,
+        Kind::Bundle => Subject::bundle(path)?,
+        _ => Subject::policy_named(name, &std::env::current_dir()?)?,
+    })
+}
+
+fn kind(path: &Path) -> Result<Kind> {
+    if path.is_dir() {
+        return match (path.join("config.json").is_file(), path.join("task.toml").is_file()) {
+            (true, _) => Ok(Kind::Bundle),
+            (false, true) => Ok(Kind::Task),
+            (false, false) => bail!("the directory has neither a config.json nor a task.toml"),
+        };
+    }
+    Ok(match path.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => Kind::Bundle,
+        Some("toml") if path.file_name().is_some_and(|name| name == "task.toml") => Kind::Task,
+        _ => Kind::Policy,
+    })
+}
