@@ -17,6 +17,7 @@ pub mod monitor;
 mod mounts;
 mod network;
 pub mod plan;
+pub mod probe;
 pub mod report;
 pub mod seccomp;
 pub mod spec;

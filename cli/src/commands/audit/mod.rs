@@ -1,5 +1,6 @@
 //! `airlock audit`.
 
+mod probes;
 mod seccomp;
 mod task;
 
@@ -15,6 +16,12 @@ use crate::output;
 pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
     if let Some(AuditCommand::Seccomp(args)) = args.command {
         return seccomp::seccomp(&args);
+    }
+    if let Some(policy) = &args.live.probe {
+        return probes::probe(policy, &args.live, args.json);
+    }
+    if let Some(policy) = &args.live.mutate {
+        return probes::mutate(policy, &args.live, args.json);
     }
     if args.rules {
         output::print(&markdown())?;
