@@ -39,8 +39,8 @@ pub enum Clause {
     Nesting,
     /// The system call filter.
     Seccomp,
-    /// Landlock, by what the mounts do not do already: the scope of abstract sockets.
-    LandlockScope,
+    /// Landlock, by what the mounts do not do already: abstract sockets, queues, kinds of files.
+    Landlock,
     /// No capabilities.
     Capabilities,
     /// The payload is not uid 0.
@@ -108,7 +108,7 @@ impl Clause {
         CgroupNamespace,
         Nesting,
         Seccomp,
-        LandlockScope,
+        Landlock,
         Capabilities,
         UserId,
         Root,
@@ -151,7 +151,7 @@ impl Clause {
             CgroupNamespace => "namespaces: cgroup",
             Nesting => "nesting",
             Seccomp => "seccomp.profile",
-            LandlockScope => "landlock",
+            Landlock => "landlock",
             Capabilities => "capabilities.keep",
             UserId => "identity.user",
             Root => "root.kind",
@@ -212,7 +212,7 @@ impl Clause {
             Seccomp => spec::linux(spec, |linux| {
                 linux.set_seccomp(None);
             }),
-            LandlockScope => spec.airlock.landlock = None,
+            Landlock => spec.airlock.landlock = None,
             Capabilities => spec::keep_capabilities(spec),
             UserId => spec::become_root(spec),
             Root => spec::show(spec, &kit.hidden()),

@@ -113,7 +113,7 @@ impl Setting {
             }
             Nesting => !spec.airlock.nesting,
             Seccomp => self.filtered(probe, kit),
-            LandlockScope => spec.airlock.landlock.is_some() && self.landlock_abi >= 6,
+            Landlock => self.restricts(probe),
             Capabilities => probe.capability.is_some_and(|number| !spec::keeps_capability(spec, number)),
             UserId => spec.oci.process().as_ref().is_some_and(|process| process.user().uid() != 0),
             Root => self.hides(probe, kit),
@@ -144,6 +144,22 @@ impl Setting {
                 quota.is_some_and(|quota| quota <= 100_000) && !self.lacks("cpu limit")
             }
             WallClock => spec.airlock.wall_ms.is_some(),
+        }
+    }
+
+    /// What Landlock refuses of its own accord. Rights to files follow from the mounts, so for those it is asked only
+    /// where the policy narrows them.
+    fn restricts(&self, probe: &Probe) -> bool {
+        let Some(landlock) = &self.spec.airlock.landlock else { return false };
+        match probe.action[0] {
+            // The scope of abstract sockets came with ABI 6.
+            "connect-unix" => self.landlock_abi >= 6,
+            "tmpfile" => {
+                let path = Path::new(probe.action[1]);
+                let narrowed = landlock.write.as_ref();
+                self.landlock_abi >= 1 && narrowed.is_some_and(|places| !places.iter().any(|place| path.starts_with(place)))
+            }
+            _ => self.landlock_abi >= 1,
         }
     }
 

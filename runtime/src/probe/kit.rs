@@ -235,6 +235,9 @@ impl Kit {
     pub(super) fn mount(&self, spec: &mut Spec) {
         for path in [self.bin(), self.data()] {
             spec::show(spec, &path);
+            if let Some(read) = spec.airlock.landlock.as_mut().and_then(|landlock| landlock.read.as_mut()) {
+                read.push(path);
+            }
         }
         spec::option(spec, Place::Path(&self.bin()), "rnoexec", "rexec");
     }

@@ -50,7 +50,7 @@ pub struct Matrix {
     pub overlaps: BTreeMap<&'static str, Vec<&'static str>>,
     /// Probes that fail although no clause is left, inside and outside.
     pub vacuous: Vec<&'static str>,
-    /// Probes that the caller's own lack of rights stops, whatever the clauses: they are for root.
+    /// Probes that the caller's own lack of rights stops, whatever the clauses, or a setting of the host.
     pub beyond_caller: Vec<&'static str>,
 }
 
@@ -101,7 +101,7 @@ impl Matrix {
             denied(&inside) && denied(&bare) && denied(&outside) && !missing
         };
         let (beyond, vacuous): (Vec<&Probe>, Vec<&Probe>) =
-            table().filter(stuck).partition(|probe| probe.needs_root && !is_root());
+            table().filter(stuck).partition(|probe| (probe.needs_root && !is_root()) || probe.host_may_refuse);
         let ids = |probes: Vec<&'static Probe>| probes.iter().map(|probe| probe.id).collect();
         Ok(Matrix {
             clauses,

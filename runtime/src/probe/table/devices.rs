@@ -14,7 +14,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe::new("device.on-mount", "open a device node that lies in a mount", &["open", "$DATA/null", "r"], &[NoDevices]).needs_root(),
     Probe::new("device.filtered-on-mount", "open an unlisted device's node that lies in a mount", &["open", "$DATA/device", "r"], &[NoDevices, DeviceFilter]).needs_root().of_some_hosts(),
     Probe::new("device.make", "make a device node", &["mknod", "/tmp", "1", "3"], &[UserNamespace]).needs_root(),
-    Probe::new("device.make-whiteout", "make a whiteout, which hides files of an overlay", &["mknod", "/tmp", "0", "0"], &[]),
+    Probe::new("device.make-whiteout", "make a whiteout, which hides files of an overlay", &["mknod", "/tmp", "0", "0"], &[Landlock]),
     Probe::new("device.zero", "read /dev/zero", &["read", "/dev/zero"], &[]),
     Probe::new("device.null", "write to /dev/null", &["open", "/dev/null", "w"], &[]),
     Probe::new("device.random", "read random bytes", &["read", "/dev/urandom"], &[]),

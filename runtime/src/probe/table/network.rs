@@ -12,7 +12,7 @@ const fn rare(id: &'static str, title: &'static str, action: &'static [&'static 
 #[rustfmt::skip]
 pub(super) const PROBES: &[Probe] = &[
     Probe::new("network.connect", "connect to a service of the host by TCP", &["connect-tcp", "$PORT"], &[NetworkNamespace]).also(NO_ADDRESS),
-    Probe::new("network.abstract", "connect to a service of the host by an abstract name", &["connect-unix", "@$NAME"], &[NetworkNamespace, LandlockScope]).also(NO_ADDRESS),
+    Probe::new("network.abstract", "connect to a service of the host by an abstract name", &["connect-unix", "@$NAME"], &[NetworkNamespace, Landlock]).also(NO_ADDRESS),
     Probe::new("network.interfaces", "see an interface of the host", &["interfaces"], &[NetworkNamespace]).of_some_hosts(),
     Probe::new("network.low-port", "listen on a port below 1024", &["listen-tcp", "1023"], &[Capabilities]).capability(10).host_may_refuse(),
     Probe::new("network.listen", "listen on a port of its own", &["listen-tcp", "0"], &[]),
@@ -44,7 +44,7 @@ pub(super) const PROBES: &[Probe] = &[
     rare("network.udplite", "make a UDP-Lite socket", &["socket", "2", "2", "136"]),
     rare("network.l2tp", "make an L2TP socket", &["socket", "2", "2", "115"]),
     Probe::new("ipc.segment", "find a System V segment of the host", &["find-segment", "$SEGMENT"], &[IpcNamespace]),
-    Probe::new("ipc.queue", "find a POSIX queue of the host", &["find-queue", "$NAME"], &[IpcNamespace]).of_some_hosts(),
+    Probe::new("ipc.queue", "find a POSIX queue of the host", &["find-queue", "$NAME"], &[IpcNamespace, Landlock]).of_some_hosts(),
     Probe::new("ipc.key", "find a key of the caller's session", &["find-key", "$NAME"], &[Session]).also(NO_KEY).of_some_hosts(),
     Probe::new("ipc.keyring", "name the session keyring", &["call", "keyctl", "0", "-3", "0"], &[]),
     Probe::new("ipc.add-key", "add a key to its process keyring", &["call", "add_key", "=user", "=airlock-probe", "page:", "1", "-2"], &[]),

@@ -6,7 +6,7 @@ use crate::probe::Probe;
 
 /// A file in /proc of PID 1: the sandbox's reaper inside, the host's init outside.
 const fn first(id: &'static str, title: &'static str, action: &'static [&'static str]) -> Probe {
-    Probe::new(id, title, action, &[FirstProcess]).needs_root()
+    Probe::new(id, title, action, &[FirstProcess]).needs_root().host_may_refuse()
 }
 
 #[rustfmt::skip]
