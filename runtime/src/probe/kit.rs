@@ -29,8 +29,9 @@ const NOBODY: u32 = 65534;
 /// Number of the descriptor that is left open.
 const DESCRIPTOR: i32 = 100;
 /// Nodes that can be opened without doing anything, and that no policy lists.
-const DEVICES: [&str; 7] = [
+const DEVICES: [&str; 8] = [
     "/dev/fuse",
+    "/dev/autofs",
     "/dev/net/tun",
     "/dev/vsock",
     "/dev/loop-control",

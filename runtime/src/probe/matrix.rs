@@ -21,6 +21,8 @@ pub enum Proof {
     /// No spec lacks it. It alone stops these probes in a sandbox without all other clauses, and nothing stops them
     /// outside.
     Fixed(Vec<&'static str>),
+    /// Its probes are for root, or about what this host does not have, so that this caller cannot prove it.
+    Beyond,
     /// Neither way changes a probe.
     None,
     /// The sandbox without it, or with it alone, could not be built.
@@ -78,6 +80,15 @@ impl Matrix {
             } else {
                 Proof::find(*clause, &removable, setting, runner, [&inside, &bare])
                     .unwrap_or_else(|error| Proof::Failed(error.to_string()))
+            };
+            let out_of_reach = |probe: &&Probe| {
+                let missing = outside.get(probe.id).is_some_and(|outcome| probe.is_missing(outcome));
+                missing || (probe.needs_root && !is_root())
+            };
+            let mut probes = table().filter(|probe| probe.clauses.contains(clause));
+            let proof = match proof {
+                Proof::None if *clause != Clause::Seccomp && probes.all(|probe| out_of_reach(&probe)) => Proof::Beyond,
+                proof => proof,
             };
             clauses.push(ClauseResult { clause: *clause, name: clause.name(), proof });
         }

@@ -10,6 +10,7 @@ use crate::{Attempt, Verb, Words, call, done, number, word};
 
 pub(crate) const VERBS: &[Verb] = &[
     ("see", see),
+    ("starter", starter),
     ("signal", signal),
     ("handle", handle),
     ("trace", trace),
@@ -27,6 +28,15 @@ fn pid(words: Words<'_>) -> Result<Pid, Errno> {
 /// Looks a process up in /proc.
 fn see(words: Words<'_>) -> Attempt {
     std::fs::metadata(format!("/proc/{}", pid(words)?)).map_err(|error| errno(&error))?;
+    done()
+}
+
+/// Opens a file in /proc of the process that started this program: PID 1 inside, the audit outside.
+fn starter(words: Words<'_>) -> Attempt {
+    let io = |error: std::io::Error| errno(&error);
+    let own = std::fs::read_to_string(format!("/proc/{}/status", nix::unistd::getppid())).map_err(io)?;
+    let starter = own.lines().find_map(|line| line.strip_prefix("PPid:")).map_or("0", str::trim);
+    std::fs::File::open(format!("/proc/{starter}/{}", word(words, 0)?)).map_err(io)?;
     done()
 }
 

@@ -1,6 +1,6 @@
 //! Namespaces, ids, capabilities.
 
-use super::{QUOTA, UNKNOWN_CALL};
+use super::{NO_ID, QUOTA, UNKNOWN_CALL};
 use crate::probe::Clause::*;
 use crate::probe::Probe;
 
@@ -30,8 +30,8 @@ pub(super) const PROBES: &[Probe] = &[
     Probe::new("namespace.new-pid", "make a PID namespace", &["call", "unshare", "0x20000000"], &[Capabilities]).capability(SYS_ADMIN).needs_root(),
     Probe::new("namespace.enter", "enter a mount namespace", &["enter", "mnt"], &[Capabilities]).capability(SYS_ADMIN).needs_root(),
     Probe::new("identity.root", "run as uid 0", &["root-id"], &[UserId]),
-    Probe::new("identity.set-uid", "become uid 0", &["set-uid", "0"], &[Capabilities]).capability(7).needs_root(),
-    Probe::new("identity.set-gid", "become gid 0", &["set-gid", "0"], &[Capabilities]).capability(6).needs_root(),
+    Probe::new("identity.set-uid", "become uid 0", &["set-uid", "0"], &[Capabilities]).capability(7).also(NO_ID).needs_root(),
+    Probe::new("identity.set-gid", "become gid 0", &["set-gid", "0"], &[Capabilities]).capability(6).also(NO_ID).needs_root(),
     Probe::new("identity.set-groups", "drop groups", &["set-groups"], &[Capabilities]).capability(6).needs_root(),
     Probe::new("identity.new-privileges", "gain rights by executing a program", &["no-new-privileges"], &[NoNewPrivileges]).host_may_refuse(),
     bounding("capability.chown", "have CAP_CHOWN", 0, &["capability", "0"]),

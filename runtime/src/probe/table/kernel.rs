@@ -51,7 +51,7 @@ pub(super) const PROBES: &[Probe] = &[
     mounts("kernel.new-mount", "make a mount", &["call", "fsmount", "-1", "0", "0"]),
     mounts("kernel.clone-mount", "clone a mount", &["call", "open_tree", "-100", "=/proc/self", "1"]),
     mounts("kernel.move-mount", "move a mount", &["call", "move_mount", "-1", "=", "-1", "=", "0x44"]),
-    call("kernel.mount-attributes", "change a mount's attributes", &["call", "mount_setattr", "-1", "=", "0", "page:", "32"]),
+    mounts("kernel.mount-attributes", "change a mount's attributes", &["call", "mount_setattr", "-1", "=", "0", "page:", "32"]),
     Probe::new("kernel.chroot", "change its root directory", &["call", "chroot", "=/proc/self"], &[Capabilities]).capability(18).needs_root(),
     // Longer than a name may be.
     mounts("kernel.hostname", "set the host name", &["call", "sethostname", "page:", "1000"]),

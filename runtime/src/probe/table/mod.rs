@@ -44,6 +44,7 @@ const NO_FAMILY: Also =
     errno(&[Errno::EAFNOSUPPORT], "the filter answers as a kernel without the family does, which PAM needs");
 const UNKNOWN_CALL: Also =
     errno(&[Errno::ENOSYS], "the filter answers clone3 so that libraries turn to clone, whose flags it can see");
+const NO_ID: Also = errno(&[Errno::EINVAL], "an id that is not mapped into the namespace is none");
 const QUOTA: Also = errno(&[Errno::ENOSPC], "user.max_user_namespaces is 0 in the sandbox's namespace");
 const NO_KEY: Also = errno(&[Errno::ENOKEY], "a session keyring of its own does not hold the host's key");
 const KILLED_BY_FILTER: Also =

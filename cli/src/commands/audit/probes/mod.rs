@@ -145,6 +145,7 @@ fn words(proof: &Proof) -> (&'static str, String) {
         Proof::Removed(probes) => ("removed", list(probes)),
         Proof::Alone(probes) => ("alone", list(probes)),
         Proof::Fixed(probes) => ("fixed", list(probes)),
+        Proof::Beyond => ("beyond", "its probes are for root, or about what this host does not have".into()),
         Proof::None => ("UNPROVEN", String::new()),
         Proof::Failed(error) => ("FAILED", error.clone()),
     }

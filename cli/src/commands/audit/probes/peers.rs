@@ -81,7 +81,7 @@ fn oci(runtime: &str, bundle: Option<&Path>, runner: &Runner) -> Result<Outcomes
     let folder = Folder(Path::new("/tmp").join(&name));
     fs::create_dir(&folder.0).with_context(|| format!("the directory {}", folder.0.display()))?;
     fs::create_dir(folder.0.join("rootfs"))?;
-    let root = rustix_is_root();
+    let root = airlock_runtime::host::is_root();
     let mut document: Value = match bundle {
         Some(bundle) => {
             let path = bundle.join("config.json");
@@ -119,8 +119,8 @@ fn oci(runtime: &str, bundle: Option<&Path>, runner: &Runner) -> Result<Outcomes
         mounts.push(json!({ "destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"] }));
     }
     fs::write(folder.0.join("config.json"), serde_json::to_vec(&document)?)?;
-    let mut command = Command::new(runtime);
     let state = folder.0.join("state");
+    let mut command = without_unified(runtime);
     command.arg("--root").arg(&state).arg("run").arg("--bundle").arg(&folder.0).arg(&name);
     // The orders are in the document.
     let ended = command.stdin(std::process::Stdio::null()).output().with_context(|| runtime.to_owned())?;
@@ -132,6 +132,18 @@ fn oci(runtime: &str, bundle: Option<&Path>, runner: &Runner) -> Result<Outcomes
     Ok(airlock_runtime::probe::answers(&String::from_utf8_lossy(&ended.stdout)))
 }
 
-fn rustix_is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// crun refuses a hybrid host, so it runs in a mount namespace without the version 2 tree there.
+fn without_unified(runtime: &str) -> Command {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let unified = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+    let is_crun = Path::new(runtime).file_name().is_some_and(|name| name == "crun");
+    match unified {
+        Some(unified) if is_crun && mounts.contains(" - cgroup ") => {
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-c", "umount \"$0\" && exec \"$@\"", unified]);
+            command.arg(runtime);
+            command
+        }
+        _ => Command::new(runtime),
+    }
 }

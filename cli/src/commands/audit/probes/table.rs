@@ -94,7 +94,8 @@ pub(super) fn matrix(matrix: &Matrix) -> String {
     line(format_args!(
         "\nremoved: these probes are let through without the clause alone\n\
          alone:   with the clause alone, these are stopped; otherwise other layers stop them too\n\
-         fixed:   no spec lacks it; it alone stops these where nothing else is left, and nothing does outside"
+         fixed:   no spec lacks it; it alone stops these where nothing else is left, and nothing does outside\n\
+         beyond:  this caller cannot try what it stops, inside or outside"
     ));
     line(format_args!("\noverlaps"));
     for (probe, clauses) in &matrix.overlaps {
