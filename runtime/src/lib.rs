@@ -13,6 +13,7 @@ mod init;
 pub mod landlock;
 pub mod launch;
 pub mod launcher;
+pub mod live;
 pub mod monitor;
 mod mounts;
 mod network;

@@ -1,5 +1,6 @@
 //! `airlock audit`.
 
+mod live;
 mod probes;
 mod seccomp;
 mod task;
@@ -22,6 +23,9 @@ pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
     }
     if let Some(policy) = &args.live.mutate {
         return probes::mutate(policy, &args.live, args.json);
+    }
+    if let Some(name) = &args.live.pid {
+        return live::live(name, args.live.against.as_deref(), args.json);
     }
     if args.rules {
         output::print(&markdown())?;
