@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Policy(PolicyArgs),
     /// Check task directories, or print the schema of their manifest
     Task(crate::task_args::TaskArgs),
+    /// See a whole task run: the unmodified source, an honest agent, a cheating one
+    Demo(DemoArgs),
     /// Say what this host can enforce, with a remedy for each lack
     Doctor(FormatArgs),
     /// List the sandboxes that run
@@ -154,8 +156,54 @@ pub(crate) enum PolicyCommand {
         #[arg(required = true)]
         policies: Vec<String>,
     },
+    /// Say what becomes possible and what impossible from one policy to another
+    Diff {
+        /// Built-in name or file
+        before: String,
+        /// Built-in name or file
+        after: String,
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+    /// Say whether something can be done under a policy on this host, and which clause decides
+    Explain(Box<ExplainArgs>),
     /// Print the JSON Schema of policy files
     Schema,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Questions: `open PATH` or `read PATH`, `write PATH`, `exec PATH`, `see PATH`, `connect ADDRESS:PORT`, `connect PATH` \
+(a Unix socket), `syscall NAME`. Without --what some thirty usual ones are answered.
+
+Exit status: 0 yes to all of --what, 1 no to one of them, 125 Airlock failed.")]
+pub(crate) struct ExplainArgs {
+    /// Built-in name or file
+    pub(crate) policy: String,
+    /// What is asked
+    #[arg(long, value_name = "QUESTION")]
+    pub(crate) what: Vec<airlock_policy::explain::Question>,
+    #[command(flatten)]
+    pub(crate) overrides: OverrideArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Uses no network and nothing but this program and those beside it; takes less than a minute. The runs stay, with their \
+report pages, receipts and the public half of the key that signed them; the secret half is removed.
+
+Exit status: 0 everything went as it must, 1 something did not, 125 Airlock failed.")]
+pub(crate) struct DemoArgs {
+    /// Directory of the runs, which must not exist or be empty; default: a new one among the temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) run: Option<PathBuf>,
+    /// Leave everything where it is even if the demo fails or is interrupted
+    #[arg(long)]
+    pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 #[derive(Debug, Args)]

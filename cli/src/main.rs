@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::plan(args),
         Command::Policy(args) => commands::policy::policy(args),
         Command::Task(args) => commands::task::task(args),
+        Command::Demo(args) => commands::demo::demo(args),
         Command::Doctor(args) => commands::doctor::doctor(args),
         Command::List(args) => commands::sandboxes::list(args),
         Command::Kill(args) => commands::sandboxes::kill(args),

@@ -18,6 +18,10 @@ pub(crate) enum TaskCommand {
     Run(RunTaskArgs),
     /// Take a run up again whose supervisor ended
     Resume(ResumeArgs),
+    /// Show how a run stands, open or closed; nothing is changed
+    Status(StatusArgs),
+    /// Compute everything of a closed run again, from its directory and the public key alone
+    Verify(VerifyArgs),
     /// Check task directories; all mistakes are named with line and column
     Check {
         /// Task directories
@@ -85,6 +89,34 @@ pub(crate) struct ResumeArgs {
     pub(crate) close: bool,
     #[command(flatten)]
     pub(crate) supervisor: SupervisorArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Directory of the run
+    pub(crate) run: PathBuf,
+    /// Go on with each event until the run is closed
+    #[arg(long)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Reads every file of the run and compares it with the receipt, the receipt with the key, the journal with the receipt, \
+and all that both say with the files: specs, end reports, gates, sealed candidates, verdicts, counts, score and sigma. \
+The task, Airlock's other programs and the machine that ran it are not needed.
+
+Exit status: 0 verified; 1 not verified, and the first thing that does not fit is named on stderr; 125 Airlock failed.")]
+pub(crate) struct VerifyArgs {
+    /// Directory of the run
+    pub(crate) run: PathBuf,
+    /// Public key that the receipt must be signed with; default: signing.pub beside the usual signing key
+    #[arg(long, value_name = "PUB")]
+    pub(crate) key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 #[derive(Debug, Args)]

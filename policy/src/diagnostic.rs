@@ -60,7 +60,7 @@ impl Source {
 }
 
 /// A place in a policy file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Place {
     /// The file as the user named it, `built-in NAME`, or `command line`.
     pub file: String,

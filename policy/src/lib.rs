@@ -21,7 +21,9 @@ mod units;
 
 pub mod audit;
 pub mod builtin;
+pub mod diff;
 pub mod embed;
+pub mod explain;
 
 pub use diagnostic::{Diagnostic, Place, PolicyError};
 pub use host::{HostEntry, HostTree};

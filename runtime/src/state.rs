@@ -244,6 +244,8 @@ impl Sandboxes {
             signal(record.monitor, rustix::process::Signal::TERM);
             return Ok(());
         }
+        // It writes the report when everything else is gone, its record included.
+        let writer = record.report.as_ref().and_then(|_| open_process(record.monitor));
         if let Some(init) = record.init {
             signal(init, rustix::process::Signal::KILL);
         }
@@ -254,6 +256,12 @@ impl Sandboxes {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        let Some(writer) = writer else { return Ok(()) };
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [PollFd::from_borrowed_fd(writer.as_fd(), PollFlags::IN)];
+        // The sandbox is gone, whatever its monitor still waits for.
+        let _ = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&left)));
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory |
+//! | `AIRLOCK_BIN` | the command under test; default: the `airlock` of the build directory. `airlock-harness` and `airlock-grader` are taken from beside it, or else from the build directory |
 //! | `AIRLOCK_TESTS_AS` | `user`: root's tests run each command as an ordinary user |
 //! | `AIRLOCK_TESTS_LOG` | file that collects one line per skipped test and per measurement |
 //! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |
@@ -16,6 +16,7 @@
 mod caller;
 mod census;
 pub mod cgroup;
+mod graded;
 mod probe;
 mod report;
 mod run;
@@ -25,6 +26,7 @@ mod site;
 
 pub use caller::Caller;
 pub use census::Census;
+pub use graded::{Graded, GradedRun, Lead, LiveRun, fraction};
 pub use probe::Outcome;
 pub use report::Report;
 pub use run::{Ended, Live, Run};

@@ -192,10 +192,15 @@ impl Live {
         self.child.try_wait().expect("own child").is_none()
     }
 
+    /// How long it may still take.
+    pub(crate) fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.started.elapsed())
+    }
+
     /// Waits for its end.
     #[track_caller]
     pub fn end(mut self) -> Ended {
-        let left = self.limit.saturating_sub(self.started.elapsed());
+        let left = self.left();
         let mut status = None;
         crate::within(left, || {
             status = self.child.try_wait().expect("own child");

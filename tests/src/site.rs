@@ -76,7 +76,8 @@ impl Site {
             fs::create_dir(site.path(name)).expect("own directory");
         }
         fs::set_permissions(site.path("state"), fs::Permissions::from_mode(0o700)).expect("own directory");
-        fs::copy(binary(), site.airlock()).expect("the airlock command: build it first, or set AIRLOCK_BIN");
+        fs::copy(program("airlock"), site.airlock())
+            .expect("the airlock command: build it first, or set AIRLOCK_BIN");
         fs::copy(concat!(env!("OUT_DIR"), "/probe"), site.path("probe/probe")).expect("the probe");
         for name in ["", "bin", "probe", "state"] {
             caller.own(&site.path(name));
@@ -180,9 +181,49 @@ impl Site {
     /// `airlock WORDS`, as the caller, to its end.
     #[track_caller]
     pub fn airlock_with<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Ended {
+        self.start_airlock(words).end()
+    }
+
+    /// Starts `airlock WORDS` as the caller.
+    pub fn start_airlock<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Live {
         let mut command = self.command(&self.airlock());
         command.args(words);
-        crate::run::start(command, Duration::from_secs(60)).end()
+        crate::run::start(command, Duration::from_secs(60))
+    }
+
+    /// Starts `airlock task WORDS` (`run` or `resume`, the task or the run, and flags), as the caller: with Airlock's
+    /// other programs beside it, below the site's cgroup, and lowered where this caller cannot have it whole. What
+    /// follows `--agent` must come last.
+    #[track_caller]
+    pub fn lead<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Live {
+        let mut words = words.into_iter();
+        let mut command = self.leading(words.next().expect("run or resume"));
+        command.args(words);
+        crate::run::start(command, Duration::from_secs(180))
+    }
+
+    /// `airlock task run` or `resume`, as [`Site::lead`] has it.
+    pub(crate) fn leading(&self, verb: impl AsRef<OsStr>) -> Command {
+        for name in ["airlock-harness", "airlock-grader"] {
+            let path = self.path("bin").join(name);
+            if !path.exists() {
+                fs::copy(program(name), &path).expect("Airlock's programs: build airlock-grader first");
+            }
+        }
+        let mut command = self.command(&self.airlock());
+        command.arg("task").arg(&verb);
+        if let Some(parent) = self.cgroups() {
+            command.args(["--cgroup-parent", parent.name()]);
+        }
+        let lowered = match (self.limits(), self.caller.is_root()) {
+            (true, true) => "",
+            (true, false) => "devices",
+            (false, _) => "limits,devices",
+        };
+        if verb.as_ref() == "run" && !lowered.is_empty() {
+            command.args(["--best-effort", lowered]);
+        }
+        command
     }
 
     /// Where the probe lies inside, under a policy of [`Site::policy`].
@@ -238,14 +279,18 @@ impl Drop for Site {
     }
 }
 
-/// The command under test.
-fn binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("AIRLOCK_BIN") {
-        return path.into();
-    }
-    // Test executables lie in PROFILE/deps, the command in PROFILE.
+/// A program of Airlock: the command under test, or what lies beside it, or else where the build put it.
+fn program(name: &str) -> PathBuf {
+    // Test executables lie in PROFILE/deps, programs in PROFILE.
     let own = std::env::current_exe().expect("own path");
-    own.ancestors().nth(2).expect("a build directory").join("airlock")
+    let built = own.ancestors().nth(2).expect("a build directory").join(name);
+    let Some(named) = std::env::var_os("AIRLOCK_BIN").map(PathBuf::from) else { return built };
+    let beside = named.with_file_name(name);
+    match name {
+        "airlock" => named,
+        _ if beside.exists() => beside,
+        _ => built,
+    }
 }
 
 /// A cgroup parent that no other site has; none where this process may not make one.

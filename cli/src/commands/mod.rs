@@ -14,6 +14,7 @@ use crate::args::{Cli, CompletionArgs, Shell};
 use crate::output;
 
 pub(crate) mod audit;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod plan;
 pub(crate) mod policy;
@@ -25,12 +26,16 @@ pub(crate) mod task;
 /// The spec of a policy with the command line on top.
 fn spec(policy: &str, overrides: Overrides, command: Vec<String>) -> Result<Spec> {
     let cwd = std::env::current_dir()?;
-    let policy = Policy::load(policy, &overrides, &cwd)?;
-    let host = HostTree::read().with_sources(&policy);
+    resolved(&Policy::load(policy, &overrides, &cwd)?, command)
+}
+
+/// The spec of a policy on this host.
+fn resolved(policy: &Policy, command: Vec<String>) -> Result<Spec> {
+    let host = HostTree::read().with_sources(policy);
     // Values that are not UTF-8 cannot stand in a spec, so they are never passed.
     let passed = policy.env.pass.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
     let caller_env = passed.collect();
-    Ok(resolve(&policy, &ResolveInput { args: command, caller_env, host })?)
+    Ok(resolve(policy, &ResolveInput { args: command, caller_env, host })?)
 }
 
 /// The value of `--cgroup-parent`.

@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use airlock_runtime::Spec;
+use airlock_runtime::cgroups::CgroupPath;
 use airlock_runtime::host::{HostFacts, is_root};
 use airlock_runtime::ids::{HostIds, POOL_START};
-use airlock_runtime::plan::{Placement, plan as compile};
+use airlock_runtime::plan::{Placement, Plan, plan as compile};
 use anyhow::Result;
 
 use crate::args::PlanArgs;
@@ -12,15 +14,19 @@ use crate::output;
 
 pub(crate) fn plan(args: PlanArgs) -> Result<ExitCode> {
     let spec = super::spec(&args.policy, args.overrides.into(), args.command)?;
-    // No range is taken: the plan is shown with the pool's first.
-    let ids = if is_root() { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
-    let facts = HostFacts::read(&spec, ids)?;
     let cgroup_parent = args.cgroup_parent.as_deref().map(super::cgroup_parent).transpose()?;
-    let plan = compile(&spec, &facts, &Placement { id: "ID".into(), cgroup_parent })?;
+    let plan = shown(&spec, cgroup_parent)?;
     if args.format.json {
         output::json(&plan)?;
     } else {
         output::print(&output::escape(&plan.to_string()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The plan as it would be launched, but that no range of ids is taken: it has the pool's first.
+pub(super) fn shown(spec: &Spec, cgroup_parent: Option<CgroupPath>) -> Result<Plan> {
+    let ids = if is_root() { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
+    let facts = HostFacts::read(spec, ids)?;
+    Ok(compile(spec, &facts, &Placement { id: "ID".into(), cgroup_parent })?)
 }

@@ -1,5 +1,7 @@
 //! `airlock policy`.
 
+mod explain;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -37,6 +39,8 @@ pub(crate) fn policy(args: PolicyArgs) -> Result<ExitCode> {
                 return Ok(ExitCode::from(crate::OWN_FAILURE));
             }
         }
+        PolicyCommand::Diff { before, after, format } => return explain::diff(&before, &after, &format),
+        PolicyCommand::Explain(args) => return explain::explain(*args),
         PolicyCommand::Schema => output::json(&airlock_policy::json_schema())?,
     }
     Ok(ExitCode::SUCCESS)

@@ -19,22 +19,48 @@ const WINDOW: usize = 1024;
 /// Characters from one window to the next.
 const STEP: usize = WINDOW / 2;
 
+/// Characters of a word that is no name of anything.
+const LONG_WORD: usize = 32;
+
 /// Bits per character above which ASCII text is not language or code.
 const DENSE: f64 = 5.85;
 
 /// Bits per character above which text in other scripts is not language: Chinese prose has about 8.3.
 const DENSE_SYMBOLS: f64 = 9.0;
 
+/// A character that is no white space.
+#[derive(Clone, Copy)]
+struct Character {
+    c: char,
+    line: usize,
+    /// It stands in a word of base64: long, in both cases, with digits. Numbers in base64 repeat exponents and zeros,
+    /// so that they can have less entropy than code.
+    in_word: bool,
+}
+
+/// The characters of a line.
+fn characters(text: &str, line: usize) -> Vec<Character> {
+    let in_base64 = |c: char| c.is_ascii_alphanumeric() || "+/=-_".contains(c);
+    let mut found = Vec::new();
+    for word in text.split_inclusive(|c| !in_base64(c)) {
+        let has = |of: fn(&char) -> bool| word.chars().any(|c| of(&c));
+        let long = word.len() >= LONG_WORD
+            && has(char::is_ascii_uppercase)
+            && has(char::is_ascii_lowercase)
+            && has(char::is_ascii_digit);
+        let printed = word.chars().filter(|c| !c.is_whitespace());
+        found.extend(printed.map(|c| Character { c, line, in_word: long && in_base64(c) }));
+    }
+    found
+}
+
 /// The first run of at least `most` characters that look encoded: where it starts, what it looks like, its length.
 pub(super) fn find<'a, 'b>(
     lines: &'b [Added<'a>],
     most: u64,
 ) -> Option<(&'b Added<'a>, &'static str, usize)> {
-    let characters: Vec<(char, usize)> = lines
-        .iter()
-        .enumerate()
-        .flat_map(|(index, line)| line.text.chars().filter(|c| !c.is_whitespace()).map(move |c| (c, index)))
-        .collect();
+    let characters: Vec<Character> =
+        lines.iter().enumerate().flat_map(|(index, line)| characters(line.text, index)).collect();
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut run: Option<(usize, usize, &'static str)> = None;
     let last = characters.len().checked_sub(WINDOW)?;
@@ -52,13 +78,13 @@ pub(super) fn find<'a, 'b>(
         }
     }
     let (start, end, what) = run.filter(|(start, end, _)| end - start >= most)?;
-    Some((&lines[characters[start].1], what, end - start))
+    Some((&lines[characters[start].line], what, end - start))
 }
 
 /// What a window looks like, if it looks encoded.
-fn encoding(window: &[(char, usize)]) -> Option<&'static str> {
+fn encoding(window: &[Character]) -> Option<&'static str> {
     let mut counts: HashMap<char, usize> = HashMap::new();
-    for (c, _) in window {
+    for Character { c, .. } in window {
         *counts.entry(*c).or_default() += 1;
     }
     let total = window.len();
@@ -71,11 +97,13 @@ fn encoding(window: &[(char, usize)]) -> Option<&'static str> {
             .then_some("bytes spelt in other scripts");
     }
     let bits = entropy(counts.iter().filter(|(c, _)| c.is_ascii()).map(|(_, count)| *count));
-    let escapes = window.windows(2).filter(|pair| pair[0].0 == '\\' && pair[1].0 == 'x').count();
+    let escapes = window.windows(2).filter(|pair| pair[0].c == '\\' && pair[1].c == 'x').count();
     let upper = |c: char| matches!(c, 'A'..='Z' | '2'..='7' | '=');
     let lower = |c: char| matches!(c, 'a'..='z' | '2'..='7' | '=');
     if bits >= DENSE {
         Some("base64 or denser")
+    } else if percent(window.iter().filter(|c| c.in_word).count(), total) >= 85 {
+        Some("base64")
     } else if share(&|c| c.is_ascii_digit()) >= 95 {
         Some("one long number")
     } else if share(&|c| matches!(c, '0'..='9' | 'a'..='f'))
@@ -139,6 +167,21 @@ pub(super) mod tests {
     fn wrapped(text: &str, before: &str, after: &str) -> String {
         let pieces = text.as_bytes().chunks(64).map(|piece| str::from_utf8(piece).unwrap());
         pieces.map(|piece| format!("{before}{piece}{after}\n")).collect()
+    }
+
+    /// Doubles between -1 and 1, whose exponents repeat: less dense than noise.
+    #[test]
+    fn finds_numbers_in_base64() {
+        use base64::Engine as _;
+        let weight = |bytes: &[u8]| f64::from(u16::from_le_bytes([bytes[0], bytes[1]])) / 32768.0 - 1.0;
+        for doubles in [
+            noise(1300).chunks_exact(2).flat_map(|pair| weight(pair).to_le_bytes()).collect::<Vec<u8>>(),
+            noise(1300).chunks_exact(2).flat_map(|pair| (weight(pair) / 3.0).to_le_bytes()).collect(),
+        ] {
+            let text = base64::engine::general_purpose::STANDARD.encode(&doubles);
+            assert!(found(&format!("W = '{text}'\n")).is_some());
+            assert!(found(&wrapped(&text, "    '", "'")).is_some());
+        }
     }
 
     /// The patch gate of AI4AI-Bench looks at sizes and suffixes; a literal hides weights from it.

@@ -170,10 +170,36 @@ impl PatchGate {
         for change in changeset.files() {
             self.check_place(change, &sides.frozen, &mut refusals);
             if let Some(hidden) = hidden {
-                check_rows(change.path(), &sides, hidden, &mut refusals)?;
+                check_rows(change.path(), &sides, hidden, "the text of a hidden row", &mut refusals)?;
             }
         }
         Ok(refusals)
+    }
+
+    /// Where the training data of a changeset holds what validations returned: that is for diagnosis alone.
+    pub fn check_data(
+        &self,
+        changeset: &Changeset,
+        store: &Store,
+        returned: &HiddenRows,
+    ) -> Result<Vec<Refusal>, ChangesetError> {
+        let sides = Sides::of(changeset, store)?;
+        let mut refusals = Vec::new();
+        for change in changeset.files().iter().filter(|change| self.is_data(change)) {
+            check_rows(
+                change.path(),
+                &sides,
+                returned,
+                "the text of what a validation returned",
+                &mut refusals,
+            )?;
+        }
+        Ok(refusals)
+    }
+
+    /// Whether a change is one of the training data.
+    pub fn is_data(&self, change: &Change) -> bool {
+        self.data.is_match(change.path().as_str())
     }
 
     /// The rules about path and mode.
@@ -260,6 +286,7 @@ fn check_rows(
     path: &TreePath,
     sides: &Sides,
     hidden: &HiddenRows,
+    why: &str,
     refusals: &mut Vec<Refusal>,
 ) -> Result<(), ChangesetError> {
     let text = |tree: &Sealed| match tree.manifest().file(path) {
@@ -268,7 +295,7 @@ fn check_rows(
     };
     for overlap in new_rows(hidden, &text(&sides.frozen)?, &text(&sides.contents)?) {
         let line = Some(overlap.line);
-        refusals.push(Refusal { line, ..Refusal::new(Rule::HiddenRow, path, "the text of a hidden row") });
+        refusals.push(Refusal { line, ..Refusal::new(Rule::HiddenRow, path, why) });
     }
     Ok(())
 }

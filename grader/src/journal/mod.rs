@@ -18,6 +18,6 @@ pub use canonical::{CanonicalError, canonical};
 pub use clock::Moment;
 pub use damage::{Damage, DamageKind};
 pub use event::{CandidateKind, Decision, Event, Outcome, SealedFor};
-pub use reader::verify;
+pub use reader::{peek, verify};
 pub use record::{Genesis, Head, Record};
 pub use writer::{Journal, JournalError, Opened};

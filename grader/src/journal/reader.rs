@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
@@ -22,6 +22,18 @@ pub(super) struct Contents {
 
 /// Reads `RUN/journal.jsonl` whole and checks every byte of it, up to the head that a receipt names.
 pub fn verify(run: &Path, genesis: &Genesis, head: Option<&Head>) -> Result<Vec<Record>, JournalError> {
+    let (contents, path) = contents(run, genesis)?;
+    end_at(contents, head, &path)
+}
+
+/// Reads `RUN/journal.jsonl` as far as it is written, while a supervisor may be writing: the records, and whether the
+/// beginning of another line follows them.
+pub fn peek(run: &Path, genesis: &Genesis) -> Result<(Vec<Record>, bool), JournalError> {
+    let (contents, _) = contents(run, genesis)?;
+    Ok((contents.records, contents.torn.is_some()))
+}
+
+fn contents(run: &Path, genesis: &Genesis) -> Result<(Contents, PathBuf), JournalError> {
     let path = run.join(JOURNAL);
     // A run that came from elsewhere may have anything at that name.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -30,7 +42,7 @@ pub fn verify(run: &Path, genesis: &Genesis, head: Option<&Head>) -> Result<Vec<
         path: path.clone(),
         source: error.into(),
     })?;
-    end_at(read(BufReader::new(File::from(file)), genesis, &path)?, head, &path)
+    Ok((read(BufReader::new(File::from(file)), genesis, &path)?, path))
 }
 
 /// The records of a journal that ends with a whole line, where it should.

@@ -124,15 +124,17 @@ impl Journal {
         let contents = reader::read(BufReader::new(&file), genesis, &path)?;
         let (mut records, head) = (contents.records, contents.head);
         let last = records.last().map(Last::of);
+        let closed = last.as_ref().is_some_and(|last| last.closed);
         if let Some(bytes) = contents.torn {
-            if last.as_ref().is_some_and(|last| last.closed) {
+            if closed {
                 let damage =
                     Damage { line: head.lines + 1, offset: head.bytes, kind: DamageKind::Torn { bytes } };
                 return Err(JournalError::Damaged { path, damage: damage.into() });
             }
             file.set_len(head.bytes).map_err(failed("remove a torn line of"))?;
         }
-        let reserve = match Reserve::make(&directory) {
+        let reserve = if closed { Ok(Reserve::none()) } else { Reserve::make(&directory) };
+        let reserve = match reserve {
             Err(error) if full(&error) => Reserve::none(),
             reserve => reserve.map_err(failed("reserve space"))?,
         };

@@ -176,6 +176,9 @@ pub enum FaultKind {
     /// A name that is not allowed.
     #[error("name that is not allowed")]
     Name,
+    /// Its mode does not let it be read.
+    #[error("mode that does not let it be read")]
+    Unreadable,
     /// A path outside the editable components.
     #[error("path that is not editable")]
     NotEditable,

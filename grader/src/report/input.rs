@@ -6,7 +6,7 @@ use airlock_runtime::report::EndReport;
 
 use crate::Digest;
 use crate::journal::{Head, Record};
-use crate::receipt::{PublicKey, Statement};
+use crate::receipt::{Predicate, PublicKey};
 use crate::run::Manifest;
 use crate::score::{Decimal, ItemResult, Ladder};
 use crate::task::{Lifecycle, NamedMetric};
@@ -114,15 +114,14 @@ impl<'a> From<&'a Manifest> for ReportTask<'a> {
 }
 
 impl ReceiptFacts {
-    /// Of a statement and the key that signed it.
-    pub fn new(statement: &Statement, key: &PublicKey) -> ReceiptFacts {
-        let predicate = &statement.predicate;
+    /// Of what a receipt says about so many files, and the key that signs it.
+    pub fn new(predicate: &Predicate, subjects: u64, key: &PublicKey) -> ReceiptFacts {
         ReceiptFacts {
             airlock: predicate.airlock.clone(),
             key: key.id(),
             task: predicate.task,
             journal: predicate.journal,
-            subjects: statement.subject.len() as u64,
+            subjects,
             weaker: predicate.weaker.clone(),
         }
     }

@@ -75,7 +75,7 @@ impl Supervisor {
         let answer = self.perform(ask.act(), room).await;
         let (answer, failed) = match answer {
             Ok(answer) => (answer, Ok(())),
-            Err(error) if is_full(&error) => (Err(ErrorCode::NoSpace.into()), Ok(())),
+            Err(error) if error.is_full() => (Err(ErrorCode::NoSpace.into()), Ok(())),
             Err(error) => (Err(ErrorCode::Internal.into()), Err(error)),
         };
         let choice = matches!(ask.act(), Act::Submit { .. } | Act::NoCandidate { .. }) && answer.is_ok();
@@ -184,10 +184,10 @@ impl Supervisor {
     }
 
     async fn seal_for_validation(&self, name: &CandidateName, room: &Room) -> Result<Answer, RunError> {
-        if room.sealing.get() >= SEALING || !self.may_seal() {
+        if room.sealing.get() >= SEALING || !self.may_grow(self.state().sealed_for_validation) {
             return Ok(Err(ErrorCode::QueueFull.into()));
         }
-        if self.disk_is_low() {
+        if self.directory.check_room().is_err() {
             return Ok(Err(ErrorCode::NoSpace.into()));
         }
         room.sealing.set(room.sealing.get() + 1);
@@ -203,10 +203,10 @@ impl Supervisor {
     }
 
     /// A run keeps everything that it seals and journals, so that there is an end to how fast that may grow.
-    fn may_seal(&self) -> bool {
+    fn may_grow(&self, so_far: u64) -> bool {
         let budget = Duration::from_millis(self.manifest.budget.explore_ms);
         let seconds = budget.saturating_sub(self.research_left()).as_secs();
-        self.state().sealed_for_validation < SEALS.0.saturating_add(seconds.saturating_mul(SEALS.1))
+        so_far < SEALS.0.saturating_add(seconds.saturating_mul(SEALS.1))
     }
 
     /// Seals a candidate and asks the gates, except for what is hidden: that would be an oracle.
@@ -241,7 +241,7 @@ impl Supervisor {
             return Ok(Err(ErrorCode::InvalidParams.into()));
         }
         let ahead = u32::try_from(self.state().open_tickets().count()).unwrap_or(u32::MAX);
-        if ahead >= OPEN_TICKETS || !self.may_seal() {
+        if ahead >= OPEN_TICKETS || !self.may_grow(self.state().tickets.len() as u64) {
             return Ok(Err(ErrorCode::QueueFull.into()));
         }
         let number = self.state().next_ticket();
@@ -337,22 +337,4 @@ fn ticket(number: u64) -> Ticket {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Whether the disk was full: the caller is told so, and research goes on.
-fn is_full(error: &RunError) -> bool {
-    use crate::journal::JournalError;
-    use crate::seal::SealError;
-    use rustix::io::Errno;
-
-    let errno = |errno: Errno| matches!(errno, Errno::NOSPC | Errno::DQUOT);
-    match error {
-        RunError::Journal(JournalError::DiskFull(_)) => true,
-        RunError::Directory(error) => error.source.kind() == std::io::ErrorKind::StorageFull,
-        RunError::Seal { source, .. } => match &**source {
-            SealError::Store { source, .. } | SealError::Entry { source, .. } => errno(*source),
-            _ => false,
-        },
-        _ => false,
-    }
 }

@@ -18,7 +18,7 @@ use crate::Digest;
 use crate::changeset::{Changeset, ChangesetError, between, compare, render_patch};
 use crate::gate::{ArtifactGate, HiddenRows, PatchGate, Refusal, Rule};
 use crate::journal::{CandidateKind, Event, SealedFor, canonical};
-use crate::protocol::refusal::{ErrorCode, Fault, FaultKind, Refusal as Refused, ShownPath};
+use crate::protocol::refusal::{Fault, FaultKind, Refusal as Refused, ShownPath};
 use crate::seal::{Limits, SealError, Sealed, Store, TreePath, seal_without};
 use crate::task::{Lifecycle, Submission, Task};
 
@@ -39,28 +39,28 @@ struct Rules {
     artifact: ArtifactGate,
     whole_tree: bool,
     rows: Vec<PathBuf>,
+    /// What validations have returned.
+    returned: Option<PathBuf>,
 }
 
 impl Supervisor {
-    /// The caps on a candidate.
-    pub(crate) fn limits(&self) -> Limits {
+    /// The caps on a candidate. What goes over the room that there is, is [out of room](Self::out_of_room), so that a
+    /// sandbox beside it does not have to be ended.
+    fn limits(&self) -> Result<Limits, RunError> {
         let mut limits = Limits::default();
         if let Some(storage) = self.task.storage {
             limits.logical_bytes = storage.0;
             limits.allocated_bytes = storage.0;
             limits.file_bytes = storage.0;
         }
-        limits
+        limits.allocated_bytes = limits.allocated_bytes.min(self.directory.room()?);
+        Ok(limits)
     }
 
-    /// What is never part of a candidate: see [`crate::task::Editable::ignore`].
-    pub(crate) fn ignored(&self) -> Result<GlobSet, RunError> {
-        let mut set = GlobSetBuilder::new();
-        for glob in &self.task.editable.ignore {
-            let glob = GlobBuilder::new(glob).literal_separator(true).build();
-            set.add(glob.map_err(|error| RunError::Options(error.to_string()))?);
-        }
-        set.build().map_err(|error| RunError::Options(error.to_string()))
+    /// Whether a tree is larger than the disk has room for, and not than the task allows.
+    fn out_of_room(&self, error: &SealError) -> bool {
+        let allowed = self.task.storage.map_or(Limits::default().allocated_bytes, |storage| storage.0);
+        matches!(error, SealError::Limit { what, limit, .. } if what.contains("allocated") && *limit < allowed)
     }
 
     /// Seals the tree that lies below `base` under `name`, as research names it.
@@ -70,7 +70,7 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Sealed>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits(), self.ignored()?);
+        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits()?, ignored(&self.task)?);
         let sealed = blocking(move || {
             let tree = open_below(&base, &name)?;
             seal_without(tree.as_fd(), &ignored, &store, &limits)
@@ -83,6 +83,7 @@ impl Supervisor {
                 self.append(Event::CandidateSealed { candidate, kind, sealed_for, files, bytes })?;
                 Ok(Found::Sealed(sealed))
             }
+            Err(error) if self.out_of_room(&error) => Err(self.directory.no_room("sealing a tree in").into()),
             Err(error) => match refusal(&error) {
                 Some(refusal) => Ok(Found::Refused(refusal, error.to_string())),
                 None => Err(tree("sealing a candidate")(error)),
@@ -97,7 +98,7 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Changeset>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits(), self.ignored()?);
+        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits()?, ignored(&self.task)?);
         let frozen = Arc::clone(&self.frozen);
         let compared = blocking(move || {
             let tree = open_below(&base, &name)?;
@@ -109,17 +110,15 @@ impl Supervisor {
                 self.keep_changeset(&changes, sealed_for)?;
                 Ok(Found::Sealed(changes))
             }
+            Err(ChangesetError::Seal(error)) if self.out_of_room(&error) => {
+                Err(self.directory.no_room("sealing a tree in").into())
+            }
             Err(ChangesetError::Seal(error)) => match refusal(&error) {
                 Some(refusal) => Ok(Found::Refused(refusal, error.to_string())),
                 None => Err(tree("sealing a candidate")(error)),
             },
             Err(error) => Err(changeset("comparing the workspace with the frozen source")(error)),
         }
-    }
-
-    /// The empty changeset of a baseline.
-    pub(crate) fn no_changes(&self) -> Changeset {
-        between(&self.frozen, &self.frozen)
     }
 
     /// Writes a changeset into the run directory, for later and (as a patch) for people.
@@ -175,33 +174,18 @@ impl Supervisor {
 
     /// Seals the choice of research, or the frozen source for a baseline. Nothing of research lives any more.
     pub(crate) async fn seal_choice(&self) -> Result<(), RunError> {
-        let replay = self.task.lifecycle == Lifecycle::Replay;
-        let Some(name) = self.state().chosen.clone() else {
-            let candidate: Digest = if replay {
-                self.keep_changeset(&self.no_changes(), SealedFor::Baseline)?
-            } else {
-                let (files, bytes) =
-                    (self.frozen.manifest().files().count() as u64, self.frozen.manifest().bytes());
-                let (candidate, sealed_for) = (self.frozen.digest(), SealedFor::Baseline);
-                self.append(Event::CandidateSealed {
-                    candidate,
-                    kind: CandidateKind::Tree,
-                    sealed_for,
-                    files,
-                    bytes,
-                })?;
-                candidate
-            };
-            return self.append(Event::Submitted { candidate });
+        // Without an agent the frozen source hands itself in.
+        let (base, name, sealed_for) = match self.state().chosen.clone() {
+            Some(name) => (self.directory.join("work/workspace"), name, SealedFor::Submission),
+            None => (self.frozen.path().to_owned(), ".".to_owned(), SealedFor::Baseline),
         };
-        let (workspace, sealed_for) = (self.directory.join("work/workspace"), SealedFor::Submission);
-        let candidate = if replay {
-            match self.seal_patch(workspace, name, sealed_for).await? {
+        let candidate = if self.task.lifecycle == Lifecycle::Replay {
+            match self.seal_patch(base, name, sealed_for).await? {
                 Found::Sealed(changes) => Ok(changes.digest().map_err(changeset("naming a changeset"))?),
                 Found::Refused(_, cause) => Err(cause),
             }
         } else {
-            match self.seal_tree(workspace, name, sealed_for).await? {
+            match self.seal_tree(base, name, sealed_for).await? {
                 Found::Sealed(sealed) => Ok(sealed.digest()),
                 Found::Refused(_, cause) => Err(cause),
             }
@@ -216,9 +200,12 @@ impl Supervisor {
     pub(crate) async fn capture(&self) -> Result<(), RunError> {
         let early = self.research_left() > std::time::Duration::ZERO;
         let (workspace, name) = (self.directory.join("work/workspace"), ".".to_owned());
-        let candidate = match self.seal_tree(workspace, name, SealedFor::Deadline).await? {
-            Found::Sealed(sealed) => Some(sealed.digest()),
-            Found::Refused(..) => None,
+        let candidate = match self.seal_tree(workspace, name, SealedFor::Deadline).await {
+            Ok(Found::Sealed(sealed)) => Some(sealed.digest()),
+            Ok(Found::Refused(..)) => None,
+            // What filled the disk may well be what is to be kept.
+            Err(error) if error.is_full() => None,
+            Err(error) => return Err(error),
         };
         self.append(Event::DeadlineCapture { candidate, early })
     }
@@ -290,6 +277,7 @@ impl Supervisor {
             artifact: ArtifactGate::new(gates.artifact.clone()),
             whole_tree: self.task.submission == Submission::Tree,
             rows,
+            returned: hidden_rows.then(|| self.directory.join("feedback")),
         })
     }
 }
@@ -309,14 +297,32 @@ impl Rules {
         let hidden = Some(&hidden).filter(|_| !rows.is_empty());
         let failed = changeset("looking at a changeset");
         let mut refusals = match (self.whole_tree, sealed) {
-            (true, Some(_)) => self.patch.check_tree(changes, store, hidden).map_err(failed)?,
-            _ => self.patch.check(changes, store, hidden).map_err(failed)?,
+            (true, Some(_)) => self.patch.check_tree(changes, store, hidden).map_err(&failed)?,
+            _ => self.patch.check(changes, store, hidden).map_err(&failed)?,
         };
+        if let Some(returned) = &self.returned
+            && changes.files().iter().any(|change| self.patch.is_data(change))
+        {
+            let mut rows = Vec::new();
+            read_rows(returned, &mut rows)?;
+            let returned = HiddenRows::new(&rows);
+            refusals.extend(self.patch.check_data(changes, store, &returned).map_err(&failed)?);
+        }
         if let Some(sealed) = sealed {
             refusals.extend(self.artifact.check(sealed).map_err(tree("looking at a candidate"))?);
         }
         Ok(refusals)
     }
+}
+
+/// What is never part of a candidate: see [`crate::task::Editable::ignore`].
+pub(crate) fn ignored(task: &Task) -> Result<GlobSet, RunError> {
+    let mut set = GlobSetBuilder::new();
+    for glob in &task.editable.ignore {
+        let glob = GlobBuilder::new(glob).literal_separator(true).build();
+        set.add(glob.map_err(|error| RunError::Options(error.to_string()))?);
+    }
+    set.build().map_err(|error| RunError::Options(error.to_string()))
 }
 
 /// Where an asset lies on the host.
@@ -375,7 +381,7 @@ pub(crate) fn small_file(place: &Path, name: &str, most: u64) -> io::Result<Opti
     Ok(Some(bytes))
 }
 
-/// What research is told where the fault is the candidate's own; none where it is the host's.
+/// What research is told where the fault is the candidate's own; none where it is the host's, as on a full disk.
 pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
     let (kind, path) = match error {
         SealError::Name { directory, .. } => (FaultKind::Name, Some(directory)),
@@ -397,12 +403,10 @@ pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
             Errno::NOTDIR => (FaultKind::NotDirectory, Some(path)),
             Errno::LOOP => (FaultKind::Link, Some(path)),
             Errno::XDEV => (FaultKind::Mount, Some(path)),
-            Errno::NOSPC | Errno::DQUOT => return Some(ErrorCode::NoSpace.into()),
+            // An ordinary user's supervisor reads no more than the modes that an agent sets let it.
+            Errno::ACCESS => (FaultKind::Unreadable, Some(path)),
             _ => return None,
         },
-        SealError::Store { source: Errno::NOSPC | Errno::DQUOT, .. } => {
-            return Some(ErrorCode::NoSpace.into());
-        }
         SealError::Store { .. }
         | SealError::Damaged { .. }
         | SealError::Digest { .. }

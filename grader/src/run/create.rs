@@ -11,20 +11,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use airlock_policy::BestEffort;
-use airlock_runtime::report::{EndReport, Reason};
-use airlock_runtime::state::{Ending, Sandboxes, StateError};
 use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::watch;
 
-use super::directory::{at, read_file, write_file};
+use super::candidate::ignored;
+use super::directory::{at, read_file, remove_directory, write_file};
 use super::error::{RunError, call, tree};
-use super::manifest::{Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+use super::leftovers;
+use super::manifest::{
+    Agent, BudgetFacts, Digests, MANIFEST_VERSION, Manifest, RUN_JSON, Supplied, TaskFacts,
+};
 use super::parts::part_digest;
-use super::phase::{end_report, policy_digest};
+use super::phase::policy_digest;
 use super::state::State;
-use super::{Means, RunDirectory, Supervisor, blocking};
+use super::{Means, RunDirectory, Supervisor};
 use crate::Digest;
-use crate::journal::{Decision, Event, Journal, Moment, Record, canonical};
-use crate::seal::{Limits, Sealed, Store, seal};
+use crate::journal::{Decision, Event, Genesis, Journal, Moment, Record, canonical};
+use crate::seal::{Limits, Sealed, Store, seal_without};
 use crate::task::{PhaseName, Task};
 
 /// Airlock's other programs on the host.
@@ -62,9 +65,6 @@ const SCRIPTS: [(&str, &str); 5] = [
     ("validate.sh", include_str!("../../harness/validate.sh")),
 ];
 
-/// What the run is.
-const RUN_JSON: &str = "run.json";
-
 impl Supervisor {
     /// Makes a run in a directory that does not exist or is empty.
     ///
@@ -76,26 +76,31 @@ impl Supervisor {
         let supplied = supplied(&task, &options.assets)?;
         lower(&mut task, &options.best_effort);
         let directory = RunDirectory::create(path)?;
-        let made = || -> Result<(Manifest, Arc<Store>, Arc<Sealed>), RunError> {
+        let made = || -> Result<Supervisor, RunError> {
+            directory.check_room()?;
             let harness = make_harness(&directory, &means.programs, &task)?;
             let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
             let environment = task.dir.join("environment");
             let source = File::open(&environment).map_err(at("opening", &environment))?;
-            let frozen =
-                seal(source.as_fd(), &store, &Limits::default()).map_err(tree("sealing environment/"))?;
+            let frozen = seal_without(source.as_fd(), &ignored(&task)?, &store, &Limits::default());
+            let frozen = frozen.map_err(tree("sealing environment/"))?;
             let manifest = manifest(&task, &options, supplied, harness, frozen.digest(), &means)?;
-            Ok((manifest, Arc::new(store), Arc::new(frozen)))
+            let (store, frozen) = (Arc::new(store), Arc::new(frozen));
+            let bytes = manifest.to_bytes()?;
+            write_file(&directory.join(RUN_JSON), &bytes)?;
+            let journal = Journal::create(directory.path(), &manifest.genesis(&bytes))?;
+            let (directory, state) = (directory.clone(), State::default());
+            let supervisor = Supervisor::new(directory, manifest, task, store, frozen, journal, state, means);
+            supervisor.begin(&bytes)?;
+            Ok(supervisor)
         };
-        let (manifest, store, frozen) = made().inspect_err(|_| drop(fs::remove_dir_all(directory.path())))?;
-        let bytes = manifest.to_bytes()?;
-        write_file(&directory.join(RUN_JSON), &bytes)?;
-        let genesis = manifest.genesis(&bytes);
-        let journal = Journal::create(directory.path(), &genesis)?;
-        let supervisor =
-            Supervisor::new(directory, manifest, task, store, frozen, journal, State::default(), means);
-        let (run_id, run) = (supervisor.manifest.run_id.clone(), genesis.run);
-        supervisor.append(Event::RunCreated { run_id, run })?;
-        Ok(supervisor)
+        made().inspect_err(|_| drop(remove_directory(directory.path())))
+    }
+
+    /// The first event.
+    fn begin(&self, bytes: &[u8]) -> Result<(), RunError> {
+        let Genesis { run_id, run } = self.manifest.genesis(bytes);
+        self.append(Event::RunCreated { run_id, run })
     }
 
     /// Takes up a run whose supervisor died or was ended, with an operator's decision if it was interrupted.
@@ -113,7 +118,8 @@ impl Supervisor {
         let state = State::of(&opened.records);
         let mut task = Task::load(&manifest.task.dir)?;
         lower(&mut task, &manifest.best_effort);
-        if state.closed.is_none() {
+        // A run whose task is not what it was can still be closed.
+        if state.closed.is_none() && decision != Some(Decision::Close) {
             same_task(&task, &manifest)?;
         }
         let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
@@ -123,6 +129,9 @@ impl Supervisor {
         let (store, frozen) = (Arc::new(store), Arc::new(frozen));
         let supervisor =
             Supervisor::new(directory, manifest, task, store, frozen, opened.journal, state, means);
+        if opened.records.is_empty() {
+            supervisor.begin(&bytes)?;
+        }
         supervisor.take_up(decision)?;
         Ok(supervisor)
     }
@@ -146,6 +155,7 @@ impl Supervisor {
             store,
             frozen,
             launcher: Arc::new(launcher),
+            research_over: watch::Sender::new(false),
             programs,
             key,
             cgroup_parent,
@@ -154,6 +164,7 @@ impl Supervisor {
             journal: RefCell::new(journal),
             state: RefCell::new(Rc::new(state)),
             running_tickets: RefCell::default(),
+            logs: RefCell::default(),
             scratch: Cell::new(0),
         }
     }
@@ -166,12 +177,9 @@ impl Supervisor {
             };
         }
         self.append(Event::Resumed {})?;
-        end_sandboxes(&self.unended())?;
+        leftovers::end(&self.unended())?;
         self.journal_lost()?;
-        let cut_off = self.state().cut_off(self.task.lifecycle);
-        if let Some(cause) = cut_off.filter(|_| self.state().interrupted.is_none()) {
-            self.append(Event::Interrupted { cause })?;
-        }
+        self.interrupt_if_cut_off()?;
         match decision {
             // Closing is an operator's right at any time.
             Some(decision) if decision == Decision::Close || self.state().interrupted.is_some() => {
@@ -183,64 +191,14 @@ impl Supervisor {
             None => Ok(()),
         }
     }
-
-    /// Ends the sandboxes of phases that have no end, and journals what became of them.
-    pub(crate) async fn end_leftovers(&self) -> Result<(), RunError> {
-        let left = self.unended();
-        blocking(move || end_sandboxes(&left)).await??;
-        self.journal_lost()
-    }
-
-    fn unended(&self) -> Vec<PathBuf> {
-        let state = self.state();
-        state.unended().map(|(number, name)| self.directory.phase(number, name).join("end.json")).collect()
-    }
-
-    /// Journals the ends of phases whose sandboxes are gone.
-    fn journal_lost(&self) -> Result<(), RunError> {
-        let lost: Vec<(u32, String)> =
-            self.state().unended().map(|(number, name)| (number, name.to_owned())).collect();
-        for (number, name) in lost {
-            let report = end_report(self.directory.path(), number, &name).unwrap_or_else(|_| {
-                EndReport::without_run("", Reason::SupervisorLost, "the supervisor let go of the sandbox")
-            });
-            self.end_phase(number, &name, report, None)?;
-        }
-        Ok(())
-    }
-}
-
-/// Ends sandboxes by the places of their end reports, and waits until they are gone.
-fn end_sandboxes(reports: &[PathBuf]) -> Result<(), StateError> {
-    if reports.is_empty() {
-        return Ok(());
-    }
-    let sandboxes = Sandboxes::open()?;
-    for record in sandboxes.list()? {
-        let ours = record.report.as_ref().is_some_and(|report| reports.contains(&report.path));
-        if ours {
-            match sandboxes.end(&record.id, Ending::Kill) {
-                // It has ended by itself meanwhile.
-                Err(StateError::Unknown) => {}
-                ended => ended?,
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The manifest of a run, and its bytes.
 pub(crate) fn read_manifest(directory: &RunDirectory) -> Result<(Manifest, Vec<u8>), RunError> {
     let path = directory.join(RUN_JSON);
     let bytes = read_file(&path)?;
-    let wrong = |why: String| RunError::Manifest { path: path.clone(), why };
-    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    if manifest.version != MANIFEST_VERSION {
-        return Err(wrong(format!("it has version {}, and this is {MANIFEST_VERSION}", manifest.version)));
-    }
-    if manifest.to_bytes()? != bytes {
-        return Err(wrong("it is not in canonical form".into()));
-    }
+    let manifest = Manifest::from_bytes(&bytes)
+        .map_err(|fault| RunError::Manifest { path: path.clone(), why: fault.to_string() })?;
     Ok((manifest, bytes))
 }
 

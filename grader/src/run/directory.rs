@@ -29,6 +29,10 @@ pub struct RunDirectory {
     path: PathBuf,
 }
 
+/// What must be left of the disk, in bytes: for the journal, for sealing, and for others. Nothing else keeps a sandbox
+/// from filling the disk of its workspace.
+const FLOOR: u64 = 256 << 20;
+
 /// A file or a directory of the run could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{step} {path}: {source}")]
@@ -84,6 +88,27 @@ impl RunDirectory {
         self.path.join(name)
     }
 
+    /// What may still be written, in bytes, before too little of the disk is left.
+    pub(crate) fn room(&self) -> Result<u64, DirectoryError> {
+        let disk = rustix::fs::statvfs(&self.path);
+        let disk = disk.map_err(|error| at("looking at the disk of", &self.path)(error.into()))?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(FLOOR))
+    }
+
+    /// Checks that there is room for a sandbox at all.
+    pub(crate) fn check_room(&self) -> Result<(), DirectoryError> {
+        if self.room()? > 0 {
+            return Ok(());
+        }
+        Err(self.no_room("starting anything in"))
+    }
+
+    /// The error of something for which there is no room.
+    pub(crate) fn no_room(&self, step: &'static str) -> DirectoryError {
+        let why = format!("less than {} MiB of its disk would be left; make room", FLOOR >> 20);
+        at(step, &self.path)(io::Error::new(io::ErrorKind::StorageFull, why))
+    }
+
     /// The directory of a phase.
     pub fn phase(&self, number: u32, name: &str) -> PathBuf {
         self.path.join(phase_name(number, name))
@@ -109,12 +134,31 @@ pub(crate) fn fresh_directory(path: &Path, mode: u32) -> Result<(), DirectoryErr
     make_directory(path, mode)
 }
 
-/// Removes a directory with all that it holds, links not followed.
-pub(crate) fn remove_directory(path: &Path) -> Result<(), DirectoryError> {
-    match fs::remove_dir_all(path) {
+/// Removes a directory with all that it holds, links not followed. Nothing may write there any more.
+pub fn remove_directory(path: &Path) -> Result<(), DirectoryError> {
+    let removed = match fs::remove_dir_all(path) {
+        // Sealed trees are read-only, and what an agent left has any mode. That stops an ordinary user.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path).and_then(|()| fs::remove_dir_all(path))
+        }
+        removed => removed,
+    };
+    match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(at("removing", path)),
     }
+}
+
+/// Gives a directory and those below it a mode with which they can be emptied.
+fn open_up(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file whole and waits for the disk: under another name first, so that it is never there in part.

@@ -10,6 +10,7 @@ use airlock_runtime::state::StateError;
 use super::clock::ClockError;
 use super::directory::DirectoryError;
 use super::logs::LogError;
+use super::verdict::VerdictError;
 use crate::Digest;
 use crate::changeset::ChangesetError;
 use crate::journal::{CanonicalError, JournalError};
@@ -81,6 +82,14 @@ pub enum RunError {
         /// What is wrong.
         why: String,
     },
+    /// A verdict that was written down.
+    #[error("reading {path}: {source}")]
+    Verdict {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<VerdictError>,
+    },
     /// A phase's policy with its mounts.
     #[error("phase {phase}: {source}")]
     Policy {
@@ -101,9 +110,12 @@ pub enum RunError {
     /// The supervisor link.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Sandboxes of a dead supervisor.
-    #[error("ending what an earlier supervisor left: {0}")]
+    /// Sandboxes that were let go of.
+    #[error("ending what is left of earlier sandboxes: {0}")]
     Leftover(#[from] StateError),
+    /// A monitor that was let go of does not end.
+    #[error("the sandbox of {0} does not end; see `airlock list` and `airlock gc`")]
+    StillThere(PathBuf),
     /// The signing key.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -124,6 +136,26 @@ pub enum RunError {
         /// Why it failed.
         source: io::Error,
     },
+}
+
+impl RunError {
+    /// Whether there was no room on the disk.
+    pub fn is_full(&self) -> bool {
+        match self {
+            RunError::Journal(JournalError::DiskFull(_)) => true,
+            RunError::Directory(error) => full(&error.source),
+            RunError::Seal { source, .. } => source.is_full(),
+            RunError::Changeset { source, .. } => {
+                matches!(&**source, ChangesetError::Seal(error) if error.is_full())
+            }
+            RunError::Log(LogError::Io { source, .. }) | RunError::Call { source, .. } => full(source),
+            _ => false,
+        }
+    }
+}
+
+fn full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// An error of a system call, for `map_err`.

@@ -5,12 +5,14 @@ use std::path::Path;
 
 use super::directory::{at, read_file, remove_directory, write_file};
 use super::error::RunError;
+use super::page::{REPORT, page};
 use super::parts::part_digest;
 use super::phase::end_report;
 use super::{RunDirectory, Supervisor};
 use crate::Digest;
 use crate::journal::{Decision, Event, Outcome, Record, canonical};
 use crate::receipt::{PhaseEvidence, Predicate, Statement, Subject, Summary, sign};
+use crate::report::ReceiptFacts;
 use crate::score::best_valid;
 use crate::task::Lifecycle;
 
@@ -43,6 +45,11 @@ impl Supervisor {
         let genesis = self.manifest.genesis(&read_file(&self.directory.join("run.json"))?);
         let records = crate::journal::verify(self.directory.path(), &genesis, Some(&head))?;
         let predicate = predicate(&self.directory, &self.manifest, &records, head)?;
+        // The page is a subject too.
+        let bound = subjects(&self.directory)?.len() as u64 + 1;
+        let facts = ReceiptFacts::new(&predicate, bound, &self.key.public());
+        let page = page(&self.directory, &self.manifest, &records, Some(&facts))?;
+        write_file(&self.directory.join(REPORT), page.as_bytes())?;
         let subjects = subjects(&self.directory)?;
         let receipt = sign(&Statement::new(subjects, predicate), &self.key)?;
         write_file(&self.directory.join(RECEIPT), &receipt)?;

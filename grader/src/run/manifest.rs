@@ -12,6 +12,9 @@ use crate::score::{ItemResult, Score, Sigma};
 use crate::score::{Ladder, Metric, Tally, TallyError};
 use crate::task::{Lifecycle, NamedMetric, PhaseName, Submission};
 
+/// Its name in the run directory.
+pub(crate) const RUN_JSON: &str = "run.json";
+
 /// Version of the form.
 pub const MANIFEST_VERSION: u32 = 1;
 
@@ -43,6 +46,16 @@ pub struct Manifest {
     pub overrides: Vec<String>,
     /// The public key that its receipt will be verified with.
     pub key: Digest,
+}
+
+/// Why bytes are no manifest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct ManifestFault {
+    /// The first byte that does not fit, where they are one but not in canonical form.
+    pub byte: Option<usize>,
+    /// What is wrong.
+    pub why: String,
 }
 
 /// When a run was made.
@@ -149,6 +162,22 @@ impl Manifest {
         let mut bytes = canonical(self)?;
         bytes.push(b'\n');
         Ok(bytes)
+    }
+
+    /// Reads exactly what [`to_bytes`](Self::to_bytes) writes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Manifest, ManifestFault> {
+        let wrong = |why: String| ManifestFault { byte: None, why };
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        if manifest.version != MANIFEST_VERSION {
+            let version = manifest.version;
+            return Err(wrong(format!("it has version {version}, and this is {MANIFEST_VERSION}")));
+        }
+        let written = manifest.to_bytes().map_err(|error| wrong(error.to_string()))?;
+        if written != bytes {
+            let byte = written.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+            return Err(ManifestFault { byte: Some(byte), why: "it is not in canonical form".into() });
+        }
+        Ok(manifest)
     }
 
     /// What the journal hangs on, given the bytes of `run.json`.

@@ -13,7 +13,11 @@
 //! | `candidate` | seals what research hands in, and asks the gates |
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
-//! | `finish` | result, receipt, report |
+//! | `leftovers` | ends sandboxes that were let go of |
+//! | `finish` | result and receipt |
+//! | `page` | the page for people |
+//! | `status` | looks at a run, open or closed, and leaves it alone |
+//! | `verify` | computes a closed run again from its files |
 
 mod acts;
 mod candidate;
@@ -25,8 +29,10 @@ mod error;
 mod finish;
 mod grader;
 pub mod lease;
+mod leftovers;
 pub mod logs;
 mod manifest;
+mod page;
 mod parts;
 mod phase;
 pub mod relay;
@@ -34,21 +40,26 @@ mod replay;
 mod research;
 mod scoring;
 pub mod state;
+pub mod status;
 mod validation;
 pub mod verdict;
+pub mod verify;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use airlock_runtime::launcher::Launcher;
+use tokio::sync::watch;
 
 pub use create::{CreateOptions, Programs, no_watcher};
-pub use directory::{DirectoryError, RunDirectory, phase_name};
+pub use directory::{DirectoryError, RunDirectory, phase_name, remove_directory};
 pub use error::RunError;
-pub use manifest::{Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, Supplied, TaskFacts};
+pub use manifest::{
+    Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, ManifestFault, Supplied, TaskFacts,
+};
 use state::{Next, State};
 
 use crate::journal::{Event, Journal, Outcome, Record};
@@ -80,6 +91,8 @@ pub struct Supervisor {
     store: Arc<Store>,
     frozen: Arc<Sealed>,
     launcher: Arc<Launcher>,
+    /// Whether validations that are at work are wanted no more.
+    research_over: watch::Sender<bool>,
     programs: Programs,
     key: SecretKey,
     cgroup_parent: Option<PathBuf>,
@@ -90,6 +103,8 @@ pub struct Supervisor {
     state: RefCell<Rc<State>>,
     /// Validations at work.
     running_tickets: RefCell<BTreeSet<u64>>,
+    /// The logs that are being written, by phase.
+    logs: RefCell<BTreeMap<u32, [logs::LogPump; 2]>>,
     /// Numbers the places where scorers work.
     scratch: Cell<u64>,
 }
@@ -110,6 +125,7 @@ impl Supervisor {
     /// What the host could not do. The run can be resumed.
     pub async fn drive(self: &Rc<Self>) -> Result<Ending, RunError> {
         loop {
+            self.interrupt_if_cut_off()?;
             let next = self.state().next(self.task.lifecycle, self.manifest.agent.is_some());
             if matches!(next, Next::Seal | Next::Capture | Next::Close(_)) {
                 self.close_validations()?;
@@ -144,6 +160,12 @@ impl Supervisor {
     /// What the run is.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Leaves it to an operator if the state says so.
+    fn interrupt_if_cut_off(&self) -> Result<(), RunError> {
+        let cause = self.state().cut_off(self.task.lifecycle);
+        cause.map_or(Ok(()), |cause| self.append(Event::Interrupted { cause }))
     }
 
     /// The state after all events so far.

@@ -17,20 +17,17 @@ use tokio::io::unix::AsyncFd;
 
 use super::directory::{at, make_directory, phase_name, read_file, write_file};
 use super::error::{RunError, call};
+use super::leftovers;
 use super::logs::{LOG_CAP, LogPump};
 use super::parts::HostSource;
+use super::state::names;
 use super::{Supervisor, blocking};
 use crate::Digest;
 use crate::journal::Event;
 use crate::task::{MountSource, Phase, PhaseMount, RunSource};
 
-/// How long a log may take to be written after its sandbox has ended.
-const LOG_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-
 /// How often the disk is looked at.
-const DISK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
-/// What a sandbox must leave of the disk, in bytes: for the journal, for sealing, and for others.
-const DISK_FLOOR: u64 = 256 << 20;
+const DISK_PAUSE: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// What a phase is started with.
 pub(crate) struct PhaseRequest<'a> {
@@ -69,7 +66,6 @@ pub(crate) struct RunningPhase {
     name: &'static str,
     spec: Arc<Spec>,
     running: AsyncFd<Running>,
-    logs: [LogPump; 2],
     /// It was killed because the disk was nearly full.
     full: Cell<bool>,
 }
@@ -85,6 +81,8 @@ pub(crate) struct Ended {
     pub(crate) wall: std::time::Duration,
     /// What failed, where nothing ran.
     pub(crate) error: Option<String>,
+    /// The sandbox was ready, and its command is missing or no program.
+    pub(crate) no_program: bool,
 }
 
 /// A phase that was asked for.
@@ -124,18 +122,21 @@ impl Supervisor {
         pass: Vec<(OwnedFd, i32)>,
         deadline_ns: Option<u64>,
     ) -> Result<Start, RunError> {
+        self.directory.check_room()?;
         let dir = self.make_phase(number, name)?;
         let text = serde_json::to_vec(&*spec).map_err(|error| call("writing a spec")(error.into()))?;
         write_file(&dir.join("spec.json"), &text)?;
         let digest = spec_digest(&spec)?;
         let (stdout, out) = LogPump::start(&dir.join("stdout.log"), LOG_CAP)?;
         let (stderr, err) = LogPump::start(&dir.join("stderr.log"), LOG_CAP)?;
+        self.logs.borrow_mut().insert(number, [out, err]);
         self.append(Event::PhaseStarted { phase: number, name: name.to_owned(), spec: digest, deadline_ns })?;
         let request = Request {
             stdio: Some([null()?, stdout, stderr]),
             pass,
             cgroup_parent: self.cgroup_parent.clone(),
             report: Some(dir.join("end.json")),
+            hold: Some(leftovers::hold(&dir)?),
         };
         let (launcher, ordered) = (Arc::clone(&self.launcher), Arc::clone(&spec));
         let launched = blocking(move || launcher.launch(&ordered, request)).await?;
@@ -144,14 +145,25 @@ impl Supervisor {
                 // SAFETY: `Running` owns its descriptor, keeps it open and never puts another one in its place.
                 let running = unsafe { AsyncFd::register_with_interest(running, Interest::READABLE) };
                 let running = running.map_err(|error| call("watching a sandbox")(error.into()))?;
-                let (logs, full) = ([out, err], Cell::new(false));
-                Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, logs, full })))
+                let full = Cell::new(false);
+                Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, full })))
             }
-            Err(LauncherError::Sandbox { message, .. }) => {
+            Err(LauncherError::Sandbox { message, status }) => {
                 let report = EndReport::setup_failed("", &spec, &message);
-                finish(out).await;
-                finish(err).await;
+                self.finish_logs(number).await;
+                let ended = self.end_phase(number, name, report, None)?;
+                Ok(Start::Failed(Ended { no_program: matches!(status, 126 | 127), ..ended }))
+            }
+            // The monitor was killed; whether the payload had been released, nobody can say.
+            Err(LauncherError::MonitorLost) => {
+                let report = self.monitor_lost(number, name, "").await?;
                 Ok(Start::Failed(self.end_phase(number, name, report, None)?))
+            }
+            Err(error @ LauncherError::Ended) => {
+                let report = EndReport::setup_failed("", &spec, &error.to_string());
+                self.finish_logs(number).await;
+                self.end_phase(number, name, report, None)?;
+                Err(error.into())
             }
             Err(error) => Err(error.into()),
         }
@@ -164,22 +176,20 @@ impl Supervisor {
         reason: Option<Reason>,
     ) -> Result<Ended, RunError> {
         self.watch(&phase).await?;
-        let RunningPhase { number, name, spec, running, logs: [out, err], full } = *phase;
+        let RunningPhase { number, name, spec, running, full } = *phase;
         let running = running.into_inner();
         let id = running.id().to_owned();
         let mut report = match running.wait() {
             Ok(report) => report,
             Err(LauncherError::Sandbox { message, .. }) => EndReport::setup_failed(&id, &spec, &message),
-            Err(LauncherError::MonitorLost) => {
-                EndReport::without_run(&id, Reason::SupervisorLost, "the monitor of the sandbox was killed")
-            }
+            Err(LauncherError::MonitorLost) => self.monitor_lost(number, name, &id).await?,
             Err(error) => return Err(error.into()),
         };
-        finish(out).await;
-        finish(err).await;
+        self.finish_logs(number).await;
         if full.get() {
+            report.reason = Reason::SupervisorLost;
             report.error =
-                Some("ended by the supervisor: the disk of the run directory was nearly full".into());
+                Some("the supervisor let go of it: the disk of the run directory was nearly full".into());
         }
         self.end_phase(number, name, report, reason)
     }
@@ -188,22 +198,30 @@ impl Supervisor {
     /// filling the disk of its workspace.
     pub(crate) async fn watch(&self, phase: &RunningPhase) -> Result<(), RunError> {
         loop {
-            match tokio::time::timeout(DISK_PAUSE, phase.ended()).await {
-                Ok(ended) => return ended,
-                Err(_) if self.disk_is_low() => {
+            tokio::select! {
+                ended = phase.ended() => return ended,
+                () = self.called_off(phase.name) => {
+                    phase.kill()?;
+                    return phase.ended().await;
+                }
+                () = tokio::time::sleep(DISK_PAUSE) => if self.directory.check_room().is_err() {
                     phase.full.set(true);
                     phase.kill()?;
                     return phase.ended().await;
                 }
-                Err(_) => {}
             }
         }
     }
 
-    /// Whether the disk of the run directory is nearly full.
-    pub(crate) fn disk_is_low(&self) -> bool {
-        let free = rustix::fs::statvfs(self.directory.path());
-        free.is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) < DISK_FLOOR)
+    /// Done when what a phase works for is wanted no more: a validation, once research is over.
+    async fn called_off(&self, name: &str) {
+        match name {
+            names::VALIDATE | names::CANDIDATE => {
+                // The sender lives as long as the supervisor does.
+                let _ = self.research_over.subscribe().wait_for(|over| *over).await;
+            }
+            _ => std::future::pending().await,
+        }
     }
 
     /// Runs a phase from start to end.
@@ -229,7 +247,7 @@ impl Supervisor {
         let (reason, exit_code, signal) = (reason.unwrap_or(report.reason), report.exit_code, report.signal);
         self.append(Event::PhaseEnded { phase: number, reason, exit_code, signal, report: digest })?;
         let wall = std::time::Duration::from_millis(report.wall_ms);
-        Ok(Ended { reason, exit_code, wall, error: report.error })
+        Ok(Ended { reason, exit_code, wall, error: report.error, no_program: false })
     }
 
     /// Leaves it to an operator that a phase cannot be set up.
@@ -322,13 +340,6 @@ pub(crate) fn end_report(run: &Path, number: u32, name: &str) -> Result<EndRepor
     let path = run.join(phase_name(number, name)).join("end.json");
     let bytes = read_file(&path)?;
     serde_json::from_slice(&bytes).map_err(|error| at("reading", &path)(error.into()).into())
-}
-
-/// A log that is not whole is no reason to fail a run: its file says so.
-async fn finish(log: LogPump) {
-    if let Some(error) = log.finish(LOG_PATIENCE).await.error {
-        tracing::warn!(%error, "a log is not whole");
-    }
 }
 
 fn null() -> Result<OwnedFd, RunError> {

@@ -170,19 +170,23 @@ impl Supervisor {
                 })
                 .await?;
             remove_directory(&work)?;
-            if ended.reason != Reason::SetupFailed {
+            if !matches!(ended.reason, Reason::SetupFailed | Reason::SupervisorLost) {
                 return Ok(ended.reason == Reason::Exited && ended.exit_code == Some(0));
             }
         }
         Err(RunError::Options(
-            "the frozen validation of checkpoints could not be set up; see its end report".into(),
+            "the frozen validation of a checkpoint could not be run; see its end report".into(),
         ))
     }
 }
 
 /// The checkpoints of an output by progress. Names that are none are passed over.
 fn listed(output: &std::path::Path, rules: &Checkpoints) -> Result<Vec<(u64, String)>, RunError> {
-    let entries = fs::read_dir(output).map_err(at("reading", output))?;
+    let entries = match fs::read_dir(output) {
+        // The replay has taken an ordinary user's right to read it away.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Ok(Vec::new()),
+        entries => entries.map_err(at("reading", output))?,
+    };
     let mut found = Vec::new();
     for entry in entries.take(MOST_ENTRIES) {
         let entry = entry.map_err(at("reading", output))?;

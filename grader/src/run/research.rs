@@ -64,14 +64,13 @@ impl Supervisor {
         if self.state().tries(names::EXPLORE) >= TRIES {
             return self.give_up(names::EXPLORE);
         }
-        let left = self.research_left();
-        if left.is_zero() {
+        if self.research_left().is_zero() {
             return self.capture().await;
         }
         self.prepare_workspace().await?;
         let grader = self.open_grader()?;
         let acts = grader.start(self).await?;
-        let explore = match self.explore(left, &grader).await? {
+        let explore = match self.explore(&grader).await? {
             Start::Running(phase) => phase,
             // Where it is tried again, the grader process is too.
             Start::Failed(_) => return acts.end(self).await,
@@ -92,9 +91,13 @@ impl Supervisor {
         let (supervisor, shared) = (Rc::clone(self), Rc::clone(&room));
         let attended = tokio::task::spawn_local(supervisor.attend(grader, acts, shared));
         let ended = self.attend_to(explore, &room, &mut tasks, attended).await;
-        // With them the scorers of open validations.
-        tasks.shutdown().await;
         ended?;
+        // Those at work come to their ends, which are journaled like any other.
+        self.research_over.send_replace(true);
+        while let Some(task) = tasks.join_next().await {
+            joined(task)?;
+        }
+        self.research_over.send_replace(false);
         self.end_leftovers().await
     }
 
@@ -146,11 +149,7 @@ impl Supervisor {
         }
     }
 
-    async fn explore(
-        self: &Rc<Self>,
-        left: Duration,
-        grader: &super::grader::Grader,
-    ) -> Result<Start, RunError> {
+    async fn explore(self: &Rc<Self>, grader: &super::grader::Grader) -> Result<Start, RunError> {
         let phase = self.task.phases.get(&PhaseName::Explore);
         let phase = phase.ok_or_else(|| RunError::Options("the task has no phase `explore`".into()))?;
         let agent = self.manifest.agent.as_ref();
@@ -173,6 +172,7 @@ impl Supervisor {
             .with(RunSource::Workspace, work.join("workspace"))
             .with(RunSource::Output, work.join("output"))
             .with(RunSource::Frozen, self.frozen.path());
+        let left = self.research_left();
         let counts = self.manifest.budget.validation_counts;
         let grace = Duration::from_millis(self.manifest.budget.grace_ms);
         let wall = counts.then(|| {

@@ -62,8 +62,8 @@ pub(crate) struct Scoring {
 }
 
 impl Supervisor {
-    /// Scores a candidate by `phase`, under `name`, over the items of `metric`. None: the host could not set the
-    /// scorer up, and nothing ran.
+    /// Scores a candidate by `phase`, under `name`, over the items of `metric`. An error in words is the host's: it could
+    /// not set a sandbox up, or lost one. The ends of the phases tell which.
     pub(crate) async fn grade(
         &self,
         name: &'static str,
@@ -175,20 +175,29 @@ impl Supervisor {
         if let (Some(phase), Some(end)) = (self.task.phases.get(&PhaseName::Candidate), channels.candidate) {
             match self.serve(phase, sources, end).await? {
                 Start::Running(running) => beside = Some(running),
+                // The candidate has not brought what it is to be run by; the scorer sees the end of the socket.
+                Start::Failed(ended) if ended.no_program && runs_own_program(phase) => {}
                 Start::Failed(ended) => {
                     scorer.kill()?;
-                    self.end(scorer, Some(Reason::SetupFailed)).await?;
+                    self.end(scorer, Some(ended.reason)).await?;
                     return Ok(Err(ended.error.unwrap_or_default()));
                 }
             }
         }
         let number = scorer.number();
         let ended = self.end(scorer, None).await?;
-        if let Some(beside) = beside {
-            beside.kill()?;
-            self.end(beside, None).await?;
+        let beside = match beside {
+            Some(beside) => {
+                beside.kill()?;
+                Some(self.end(beside, None).await?)
+            }
+            None => None,
+        };
+        let lost = beside.filter(|beside| beside.reason == Reason::SupervisorLost);
+        if let Some(lost) = lost {
+            return Ok(Err(lost.error.unwrap_or_default()));
         }
-        if ended.reason == Reason::SetupFailed {
+        if matches!(ended.reason, Reason::SetupFailed | Reason::SupervisorLost) {
             return Ok(Err(ended.error.unwrap_or_default()));
         }
         if let Some(relay) = channels.relay {
@@ -276,7 +285,7 @@ impl Supervisor {
                 let (score, counts) = (tally.score, tally.counts);
                 self.append(Event::Verdict { phase, candidate, score, counts, verdict })
             }
-            // The host's failure: nothing of the candidate was looked at. `next` tries once more.
+            // The host's failure. Where nothing has run, `next` tries once more; else it is cut off.
             Err(_) => Ok(()),
         }
     }
@@ -308,6 +317,15 @@ fn ended_badly(ended: &Ended, in_process: bool) -> Option<String> {
         (Reason::Oom, _) => Some("the scorer had not enough memory".into()),
         _ => Some("the scorer was ended by a signal".into()),
     }
+}
+
+/// Whether the program of the candidate's sandbox is a file of the candidate.
+fn runs_own_program(phase: &Phase) -> bool {
+    let own = [RunSource::Candidate, RunSource::Copy];
+    let program = phase.command.first().map(Path::new);
+    let mut mounts =
+        phase.mounts.iter().filter(|mount| own.iter().any(|source| mount.source.is_run(*source)));
+    program.is_some_and(|program| mounts.any(|mount| program.starts_with(&mount.target)))
 }
 
 /// An error with what caused it.

@@ -17,6 +17,17 @@
 //! | during a final scoring | is interrupted: the final is claimed once |
 //! | after the result | writes the receipt |
 //!
+//! | killed, while the supervisor lives | the run then |
+//! | --- | --- |
+//! | the launcher | stops with an error when it next needs a sandbox, and can be resumed: nothing was started |
+//! | a monitor | has lost that sandbox, as if the supervisor had died: research begins again in the same workspace, the clock going on; a validation and the check of a checkpoint are done once more, then given up; a replay or a final scoring, its candidate's sandbox too, is interrupted |
+//! | the grader process | starts another one; who waits is served by that |
+//! | the agent | ends research, as if it had ended by itself |
+//! | a scorer, or the candidate that it asks | counts as that program's own failure: nobody can tell it from a crash |
+//!
+//! The supervisor itself lets go of a sandbox in the same way when the disk of the run directory is nearly full, and
+//! starts none until there is room.
+//!
 //! Interrupted, a run waits for an operator's [`Decision`]. So it does when the machine was started anew during
 //! research, since the time that research took cannot be told then. A sandbox that could not be set up has run
 //! nothing: that is the host's failure, and is retried once.
@@ -386,8 +397,7 @@ impl State {
     /// How often a final scoring of this candidate could not be set up.
     pub fn failed_setups(&self, candidate: Digest) -> usize {
         let failed = |claim: &&Claim| {
-            let end = self.phase(claim.phase).and_then(|phase| phase.ended);
-            end.is_some_and(|end| end.reason == Reason::SetupFailed)
+            self.phase(claim.phase).is_some_and(|phase| !phase.void && phase.has_run_nothing())
         };
         self.claims.iter().filter(|claim| claim.candidate == candidate).filter(failed).count()
     }
@@ -409,23 +419,23 @@ impl State {
         self.phases.get(usize::try_from(number).ok()?)
     }
 
-    /// What a crash has cut off that may not be done again without a word from an operator.
+    /// What was cut off by no doing of its own, and may not be done again without a word from an operator; none while
+    /// one is waited for. To be asked while no phase runs.
     pub fn cut_off(&self, lifecycle: Lifecycle) -> Option<String> {
+        let over = self.closed.is_some() || self.decisions.last() == Some(&Decision::Close);
+        if over || self.interrupted.is_some() {
+            return None;
+        }
         let replay =
             self.last(names::REPLAY).filter(|_| lifecycle == Lifecycle::Replay && self.selected.is_none());
         if replay.is_some_and(PhaseState::is_lost) {
-            return Some("the supervisor died during the replay; a second one would be a second try".into());
+            return Some("the replay was cut off; a second one would be a second try".into());
         }
         let claim = self.claims.iter().rfind(|claim| claim.verdict.is_none())?;
         // The claim is in the journal before the phase is, so a claim without a phase has run nothing.
         let phase = self.phase(claim.phase).filter(|phase| !phase.void)?;
-        let nothing_ran = phase.ended.is_some_and(|end| end.reason == Reason::SetupFailed);
-        (!nothing_ran).then(|| {
-            format!(
-                "the supervisor died during the final scoring of {}, which is claimed once",
-                claim.candidate
-            )
-        })
+        (!phase.has_run_nothing())
+            .then(|| format!("the final scoring of {} was cut off, and it is claimed once", claim.candidate))
     }
 
     fn last(&self, name: &str) -> Option<&PhaseState> {
@@ -442,9 +452,7 @@ impl State {
 
     /// How often a phase of this name was tried and could not be set up.
     pub fn tries(&self, name: &str) -> usize {
-        let failed = |phase: &&PhaseState| {
-            phase.name == name && phase.ended.is_some_and(|end| end.reason == Reason::SetupFailed)
-        };
+        let failed = |phase: &&PhaseState| phase.name == name && !phase.void && phase.has_run_nothing();
         self.phases.iter().filter(failed).count()
     }
 
@@ -468,7 +476,7 @@ impl State {
         let unanswered = self.claims.iter().filter(|claim| claim.verdict.is_none()).map(|claim| claim.phase);
         let unanswered: Vec<u32> = unanswered.collect();
         for (number, phase) in (0..).zip(&mut self.phases) {
-            phase.void |= phase.is_lost() || unanswered.contains(&number);
+            phase.void |= phase.is_lost() || phase.has_run_nothing() || unanswered.contains(&number);
         }
         if let Some(research) = self.research.as_ref().filter(|research| research.boot_id != record.boot_id) {
             let spent = research.spent_ns + (research.last_ns - research.boot_ns);
@@ -481,6 +489,11 @@ impl PhaseState {
     /// It ended with its supervisor, if at all.
     fn is_lost(&self) -> bool {
         self.ended.is_none_or(|end| end.reason == Reason::SupervisorLost)
+    }
+
+    /// Its sandbox could not be set up.
+    fn has_run_nothing(&self) -> bool {
+        self.ended.is_some_and(|end| end.reason == Reason::SetupFailed)
     }
 }
 

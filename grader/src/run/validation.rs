@@ -24,8 +24,8 @@ use crate::task::PhaseName;
 pub(crate) const TIMEOUT: &str = "the scorer did not end in time";
 /// The scorer gave no verdict that counts.
 pub(crate) const NO_VERDICT: &str = "the scorer gave no verdict that counts";
-/// The host could not set the scorer up.
-const INFRA: &str = "the scorer could not be set up";
+/// The host could not set the scorer up, or lost it.
+const INFRA: &str = "the scorer could not be run";
 
 /// Most that is kept of what one scorer wants kept, in bytes.
 const LARGEST_TRAJECTORIES: u64 = 4 << 30;
@@ -33,7 +33,8 @@ const LARGEST_TRAJECTORIES: u64 = 4 << 30;
 impl Supervisor {
     /// Validates what is queued, one after the other, for as long as it is let.
     pub(crate) async fn validate_all(self: Rc<Self>, room: Rc<Room>) -> Result<(), RunError> {
-        loop {
+        let mut over = self.research_over.subscribe();
+        while !*over.borrow() {
             let changed = room.queue.notified();
             match self.next_validation() {
                 Some(number) => {
@@ -42,9 +43,13 @@ impl Supervisor {
                     self.running_tickets.borrow_mut().remove(&number);
                     validated?;
                 }
-                None => changed.await,
+                None => tokio::select! {
+                    () = changed => {}
+                    _ = over.changed() => {}
+                },
             }
         }
+        Ok(())
     }
 
     fn next_validation(&self) -> Option<u64> {
@@ -65,7 +70,12 @@ impl Supervisor {
         let sealed = Arc::new(self.scored_tree(record.candidate).await?);
         for _ in 0..TRIES {
             let items = record.items.as_deref();
-            if let Ok(scoring) = self.grade(names::VALIDATE, &phase, &sealed, &metric, items).await? {
+            let graded = self.grade(names::VALIDATE, &phase, &sealed, &metric, items).await?;
+            if *self.research_over.borrow() {
+                // It was called off; `close_validations` says so.
+                return Ok(());
+            }
+            if let Ok(scoring) = graded {
                 return self.settle(number, scoring).await;
             }
         }
@@ -126,7 +136,7 @@ impl Supervisor {
                 write_file(&note, format!("{digest}\n").as_bytes())?;
                 Ok(Some(digest))
             }
-            Err(error) if super::candidate::refusal(&error).is_some() => {
+            Err(error) if super::candidate::refusal(&error).is_some() || error.is_full() => {
                 write_file(&note, format!("not kept: {error}\n").as_bytes())?;
                 Ok(None)
             }

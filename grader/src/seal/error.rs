@@ -119,6 +119,15 @@ impl SealError {
         move |source| Self::Entry { step, path, source }
     }
 
+    /// Whether there was no room on the disk.
+    pub fn is_full(&self) -> bool {
+        let source = match self {
+            SealError::Store { source, .. } | SealError::Entry { source, .. } => *source,
+            _ => return false,
+        };
+        matches!(source, Errno::NOSPC | Errno::DQUOT)
+    }
+
     /// An error of a system call on the store, for `map_err`.
     pub(crate) fn store(step: &'static str, name: impl Into<String>) -> impl FnOnce(Errno) -> Self {
         let name = name.into();

@@ -28,6 +28,19 @@ pub struct Limits {
     pub path_bytes: u64,
 }
 
+impl Limits {
+    /// None but those of the walk itself: for a tree that was within its limits when it was sealed.
+    pub(crate) const NONE: Self = Self {
+        entries: u64::MAX,
+        logical_bytes: u64::MAX,
+        allocated_bytes: u64::MAX,
+        file_bytes: u64::MAX,
+        depth: u64::MAX,
+        name_bytes: u64::MAX,
+        path_bytes: u64::MAX,
+    };
+}
+
 impl Default for Limits {
     /// Room for a large model checkpoint: 200,000 entries, 256 GiB.
     fn default() -> Self {

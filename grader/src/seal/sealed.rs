@@ -115,7 +115,7 @@ impl Sealed {
     pub fn check(&self) -> Result<(), SealError> {
         let damaged = |why| SealError::Damaged { digest: self.digest, why };
         let mut seen = Outline { manifest: &self.manifest, met: 0, wrong: None };
-        walk(self.handle(), &everything(), &mut seen).map_err(|error| damaged(error.to_string()))?;
+        walk(self.handle(), &Limits::NONE, &mut seen).map_err(|error| damaged(error.to_string()))?;
         match seen.wrong {
             Some(path) => Err(damaged(format!("{path} is not as it was sealed"))),
             None if seen.met != self.manifest.entries().count() => Err(damaged("an entry is missing".into())),
@@ -125,7 +125,7 @@ impl Sealed {
 
     /// Reads the whole tree and checks it against the digest.
     pub fn verify(&self) -> Result<(), SealError> {
-        verify_tree(self.handle(), self.digest, &everything())
+        verify_tree(self.handle(), self.digest, &Limits::NONE)
     }
 
     fn source(&self, path: &TreePath) -> Result<(FileEntry, Source), SealError> {
@@ -138,20 +138,6 @@ impl Sealed {
             return Err(SealError::Damaged { digest: self.digest, why: format!("{path} has another size") });
         }
         Ok((entry, source))
-    }
-}
-
-/// No limits but those of the walk itself: a sealed tree was within its limits when it was sealed.
-fn everything() -> Limits {
-    let most = u64::MAX;
-    Limits {
-        entries: most,
-        logical_bytes: most,
-        allocated_bytes: most,
-        file_bytes: most,
-        depth: most,
-        name_bytes: most,
-        path_bytes: most,
     }
 }
 

@@ -134,7 +134,7 @@ impl Fixture {
         let null = || File::options().read(true).write(true).open("/dev/null").unwrap().into();
         let (pass, link) = grader.hand_over().unwrap();
         let stdio = Some([null(), null(), log]);
-        let request = Request { stdio, pass, cgroup_parent: self.cgroup_parent(), report: None };
+        let request = Request { stdio, pass, cgroup_parent: self.cgroup_parent(), ..Request::default() };
         Ok((launcher.launch(grader.spec(), request)?, link))
     }
 

@@ -67,7 +67,7 @@ impl Document {
         let mut seen = std::collections::BTreeSet::new();
         let all = sets.into_iter().flat_map(|set| {
             let pointer = format!("/process/capabilities/{set}");
-            self.texts(&pointer).map(|(at, name)| (at, name)).collect::<Vec<_>>()
+            self.texts(&pointer).collect::<Vec<_>>()
         });
         all.filter(move |(_, name)| seen.insert(*name))
     }

@@ -167,9 +167,16 @@ impl Channel {
         let mut bytes = [0; LARGEST];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = rustix::io::retry_on_intr(|| {
-            recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
-        });
+        let mut take = || {
+            let bytes = &mut [IoSliceMut::new(&mut bytes)];
+            rustix::io::retry_on_intr(|| recvmsg(&self.0, bytes, &mut control, RecvFlags::CMSG_CLOEXEC))
+        };
+        // A peer that is gone without having read everything is told first and once, and only then what it said last
+        // (unix_release_sock and __skb_try_recv_datagram, Linux 6.18).
+        let received = match take() {
+            Err(rustix::io::Errno::CONNRESET) => take(),
+            received => received,
+        };
         let received = match received {
             Ok(received) => received,
             Err(rustix::io::Errno::CONNRESET) => return Ok(None),
@@ -195,6 +202,17 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A monitor whose sandbox was killed as it ended: its end report was lost.
+    #[test]
+    fn last_words_are_heard_of_one_who_did_not_listen() {
+        let (one, other) = Channel::pair().unwrap();
+        one.send(&"unheard", &[]).unwrap();
+        other.send(&"last", &[]).unwrap();
+        drop(other);
+        assert_eq!(one.receive::<String>().unwrap().unwrap().0, "last");
+        assert!(one.receive::<String>().unwrap().is_none());
+    }
 
     #[test]
     fn descriptors_arrive_in_order_and_a_closed_end_is_seen() {

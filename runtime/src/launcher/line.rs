@@ -25,11 +25,13 @@ const LARGEST: usize = 16 * 1024 * 1024;
 /// Longest error text in bytes.
 const LONGEST_MESSAGE: usize = 2048;
 
-/// A sandbox to be started. Its descriptors: the line, this document, the standard streams if there are
-/// any, then those for the payload.
+/// A sandbox to be started. Its descriptors: the line, this document, the one to hold and the standard streams if
+/// there are any, then those for the payload.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order<'a> {
     pub(super) spec: Cow<'a, Spec>,
+    /// One to hold is among the descriptors.
+    pub(super) hold: bool,
     /// Standard streams are among the descriptors.
     pub(super) stdio: bool,
     /// Numbers of the payload's descriptors.

@@ -34,8 +34,8 @@ use crate::report::EndReport;
 use crate::spec::Spec;
 use crate::sys;
 
-/// Most descriptors that one payload gets: what one message carries (unix(7)), less Airlock's own five.
-const MOST_PASSED: usize = 248;
+/// Most descriptors that one payload gets: what one message carries (unix(7)), less Airlock's own six.
+const MOST_PASSED: usize = 247;
 
 /// A launcher process. Dropping it ends the process, not the sandboxes that it started.
 #[derive(Debug)]
@@ -56,6 +56,9 @@ pub struct Request {
     pub cgroup_parent: Option<PathBuf>,
     /// Absolute path of a file that gets the end report too, even if the supervisor has died.
     pub report: Option<PathBuf>,
+    /// Kept open until the monitor is gone, or with it the order that never became one: a file with a lock (flock(2))
+    /// tells everyone when neither can start or write anything any more. The payload does not get it.
+    pub hold: Option<OwnedFd>,
 }
 
 /// A sandbox that runs. Dropping it ends the sandbox: TERM, a second of grace, KILL.
@@ -134,6 +137,7 @@ impl Launcher {
         }
         let order = write_document(&Order {
             spec: Cow::Borrowed(spec),
+            hold: request.hold.is_some(),
             stdio: request.stdio.is_some(),
             pass: request.pass.iter().map(|(_, number)| *number).collect(),
             cgroup_parent: request.cgroup_parent,
@@ -143,6 +147,7 @@ impl Launcher {
         let (line, other) = Channel::pair().map_err(call("socketpair"))?;
         let fds: Vec<BorrowedFd<'_>> = [other.fd(), order.as_fd()]
             .into_iter()
+            .chain(request.hold.iter().map(AsFd::as_fd))
             .chain(request.stdio.iter().flatten().map(AsFd::as_fd))
             .chain(request.pass.iter().map(|(fd, _)| fd.as_fd()))
             .collect();

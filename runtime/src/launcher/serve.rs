@@ -28,6 +28,8 @@ struct Job {
     stdio: Option<[OwnedFd; 3]>,
     pass: Vec<(OwnedFd, i32)>,
     report: Option<ReportPlace>,
+    /// Closed by this process's end, after its last word.
+    _hold: Option<OwnedFd>,
 }
 
 /// Serves until the supervisor closes its end. Never returns.
@@ -118,6 +120,11 @@ impl Job {
     fn new(mut fds: impl Iterator<Item = OwnedFd>, stock: &mut Option<Stock>) -> io::Result<Job> {
         let document = fds.next().ok_or_else(|| io::Error::other("the order is missing"))?;
         let order: Order<'static> = read_document(document)?;
+        let hold = if order.hold {
+            Some(fds.next().ok_or_else(|| io::Error::other("the descriptor to hold is missing"))?)
+        } else {
+            None
+        };
         let mut stream = || fds.next().ok_or_else(|| io::Error::other("a standard stream is missing"));
         let stdio = if order.stdio { Some([stream()?, stream()?, stream()?]) } else { None };
         let pass: Vec<(OwnedFd, i32)> = fds.zip(order.pass.iter().copied()).collect();
@@ -129,7 +136,7 @@ impl Job {
             ReportPlace::open(path)
                 .map_err(|error| io::Error::other(format!("report {}: {error}", path.display())))
         });
-        Ok(Job { prepared, stdio, pass, report: report.transpose()?, order })
+        Ok(Job { prepared, stdio, pass, report: report.transpose()?, order, _hold: hold })
     }
 
     /// Makes this process a monitor, from the sandbox's start to its end.

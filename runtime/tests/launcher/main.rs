@@ -29,6 +29,10 @@ const TESTS: &[Test] = &[
     ("ends_are_reported", ends_are_reported),
     ("signals_reach_the_payload", signals_reach_the_payload),
     ("a_dropped_sandbox_ends", a_dropped_sandbox_ends),
+    (
+        "what_a_monitor_holds_is_let_go_of_with_its_last_word",
+        what_a_monitor_holds_is_let_go_of_with_its_last_word,
+    ),
     ("streams_and_descriptors_arrive", streams_and_descriptors_arrive),
     ("descriptors_have_numbers_of_their_own", descriptors_have_numbers_of_their_own),
     ("an_init_that_hangs_is_ended", an_init_that_hangs_is_ended),
@@ -157,6 +161,22 @@ fn a_dropped_sandbox_ends(fixture: &Fixture) {
         assert_eq!(report.reason, Reason::SupervisorLost);
         assert_eq!(report.left_behind, None);
     }
+}
+
+/// The lock of a supervisor that is to know when a sandbox, and its monitor's report, can come no more.
+fn what_a_monitor_holds_is_let_go_of_with_its_last_word(fixture: &Fixture) {
+    let launcher = Launcher::start().unwrap();
+    let (path, report) = (fixture.scratch().join("lock"), fixture.scratch().join("held.json"));
+    let lock = File::create(&path).unwrap();
+    lock.lock().unwrap();
+    let free = || File::open(&path).unwrap().try_lock().is_ok();
+    let request = Request { hold: Some(lock.into()), report: Some(report.clone()), ..fixture.request() };
+    let running = launcher.launch(&fixture.spec(&["sleep", "60"]), request).unwrap();
+    assert!(!free());
+    // As if the supervisor had died.
+    drop(running);
+    until("the lock is free", free);
+    assert!(report.exists(), "the report was written before");
 }
 
 fn streams_and_descriptors_arrive(fixture: &Fixture) {

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::progress::Progress;
 use crate::output;
 use crate::task_args::{ResumeArgs, RunTaskArgs, SupervisorArgs};
 
@@ -60,13 +61,19 @@ fn lead(
     let launcher = Launcher::start()?;
     let key = key(args.key.as_deref(), path)?;
     let json = args.format.json;
+    let progress = Rc::new(Progress::new(json));
+    let shown = Rc::clone(&progress);
     let means = Means {
         launcher,
         programs,
         key,
         cgroup_parent: args.cgroup_parent.clone(),
         validations_at_once: args.validations_at_once.into(),
-        watcher: Box::new(move |record| tell(record, json)),
+        watcher: Box::new(move |record| {
+            shown.event(record);
+            shown.clear();
+            tell(record, json);
+        }),
     };
     let supervisor = Rc::new(make(means)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -76,11 +83,15 @@ fn lead(
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         tokio::select! {
             ending = supervisor.drive() => Ok(ending?),
+            never = progress.go_on() => never,
             _ = interrupt.recv() => bail!("interrupted; `airlock task resume {}` goes on", path.display()),
             _ = terminate.recv() => bail!("terminated; `airlock task resume {}` goes on", path.display()),
         }
-    })?;
-    finish(&supervisor, &ending, json)
+    });
+    progress.clear();
+    // Nobody waits for what is still being copied.
+    runtime.shutdown_background();
+    finish(&supervisor, &ending?, json)
 }
 
 fn finish(supervisor: &Supervisor, ending: &Ending, json: bool) -> Result<ExitCode> {
@@ -124,7 +135,8 @@ fn tell(record: &Record, json: bool) {
     }
 }
 
-fn words(event: &Event) -> String {
+/// An event in words; empty if it tells people nothing.
+pub(super) fn words(event: &Event) -> String {
     match event {
         Event::RunCreated { run_id, .. } => format!("run {run_id}"),
         Event::PhaseStarted { phase, name, .. } => format!("  phase {phase} {name} starts"),
@@ -179,7 +191,7 @@ fn words(event: &Event) -> String {
 }
 
 /// Airlock's other programs, which lie beside this one.
-fn programs() -> Result<Programs> {
+pub(crate) fn programs() -> Result<Programs> {
     let own = std::env::current_exe().context("finding the airlock program itself")?;
     let beside = |name: &str| {
         let path = own.with_file_name(name);

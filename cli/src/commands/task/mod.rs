@@ -2,12 +2,18 @@
 
 mod check;
 mod lead;
+mod progress;
+mod status;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use airlock_grader::task::json_schema;
 use anyhow::{Result, bail};
+
+pub(crate) use lead::programs;
+pub(crate) use verify::sentence;
 
 use crate::output;
 use crate::task_args::{TaskArgs, TaskCommand};
@@ -16,6 +22,8 @@ pub(crate) fn task(args: TaskArgs) -> Result<ExitCode> {
     match args.command {
         TaskCommand::Run(args) => lead::run(args),
         TaskCommand::Resume(args) => lead::resume(args),
+        TaskCommand::Status(args) => status::status(&args),
+        TaskCommand::Verify(args) => verify::verify(&args),
         TaskCommand::Check { tasks, format } => check::check(&tasks, &format),
         TaskCommand::Schema => {
             output::json(&json_schema())?;

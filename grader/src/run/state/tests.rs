@@ -308,3 +308,69 @@ fn research_of_another_boot_has_had_the_time_up_to_its_last_event() {
     assert!(decided > begun + SECOND);
     assert_eq!(story.state().research_left_ns(decided + 9 * SECOND, 100_000, true), 90 * SECOND);
 }
+
+#[test]
+fn nothing_is_decided_by_the_wall_clock() {
+    let mut story = selected();
+    story.tell(Event::ValidationRequested { ticket: 1, candidate: Digest::of(A), items: None }).crash();
+    let mut set_back = story.clone();
+    for (record, wall_ms) in set_back.records.iter_mut().zip((0..).map(|n: u64| u64::MAX - n * 1_000_000)) {
+        record.wall_ms = wall_ms;
+    }
+    assert_eq!(set_back.state(), story.state());
+}
+
+/// The second table in the module's documentation.
+#[test]
+fn a_monitor_that_is_killed_is_the_hosts_failure() {
+    let (direct, replay) = (Lifecycle::Direct, Lifecycle::Replay);
+    let mut story = Story::new();
+    let explore = story.start(names::EXPLORE);
+    story.end(explore, Reason::SupervisorLost);
+    assert_eq!((story.next(replay), story.cut_off(replay)), (Next::Research, false));
+
+    let mut story = selected();
+    let phase = story.start(names::REPLAY);
+    assert!(story.end(phase, Reason::SupervisorLost).cut_off(replay));
+
+    let mut story = selected();
+    let phase = story.claim(A);
+    story.start(names::SCORE);
+    assert!(story.end(phase, Reason::SupervisorLost).cut_off(direct));
+
+    // The candidate's sandbox alone: its scorer has ended by itself, and its word does not count.
+    let mut story = selected();
+    let phase = story.claim(A);
+    story.start(names::SCORE);
+    let beside = story.start(names::CANDIDATE);
+    story.end(phase, Reason::Exited).end(beside, Reason::SupervisorLost);
+    assert!(story.cut_off(direct));
+    story.tell(Event::Interrupted { cause: "cut off".into() });
+    assert!(!story.cut_off(direct), "it is said once");
+    story.tell(Event::Decided { decision: Decision::Close });
+    assert!(!story.cut_off(direct));
+}
+
+#[test]
+fn what_an_operator_lets_be_done_again_is_tried_as_often_as_before() {
+    let mut story = selected();
+    for _ in 0..TRIES {
+        story.claim(A);
+        let phase = story.start(names::SCORE);
+        story.end(phase, Reason::SetupFailed);
+    }
+    assert_eq!(story.state().failed_setups(Digest::of(A)), TRIES);
+    story.tell(Event::Interrupted { cause: "no scorer".into() });
+    story.tell(Event::Decided { decision: Decision::Again });
+    assert_eq!(story.state().failed_setups(Digest::of(A)), 0);
+    assert_eq!(story.next(Lifecycle::Direct), Next::Score(Digest::of(A)));
+
+    let mut story = Story::new();
+    for _ in 0..TRIES {
+        let phase = story.start(names::EXPLORE);
+        story.end(phase, Reason::SetupFailed);
+    }
+    story.tell(Event::Interrupted { cause: "no agent".into() });
+    story.tell(Event::Decided { decision: Decision::Again });
+    assert_eq!((story.state().tries(names::EXPLORE), story.next(Lifecycle::Direct)), (0, Next::Research));
+}
