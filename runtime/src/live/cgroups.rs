@@ -59,7 +59,8 @@ pub(super) fn read(reader: &mut Reader) -> Vec<CgroupView> {
 fn group(line: &str, mounts: &str) -> Option<CgroupView> {
     let mut fields = line.splitn(3, ':');
     let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-    let settings = directory(controllers, mounts).map(|root| settings(&root.join(path.trim_start_matches('/'))));
+    let settings =
+        directory(controllers, mounts).map(|root| settings(&root.join(path.trim_start_matches('/'))));
     Some(CgroupView {
         controllers: controllers.to_owned(),
         path: path.to_owned(),

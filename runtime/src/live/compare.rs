@@ -43,7 +43,9 @@ pub fn exposure(live: &Live) -> Vec<Finding> {
     let capabilities = format!("effective: {held} ({whose}); {bounding} in the bounding set");
     found.add("capabilities.keep", !effective.is_empty() && !own_user, capabilities);
     match live.no_new_privileges {
-        Some(set) => found.add("process", !set, format!("no_new_privs is {}", if set { "set" } else { "not set" })),
+        Some(set) => {
+            found.add("process", !set, format!("no_new_privs is {}", if set { "set" } else { "not set" }))
+        }
         None => found.add("process", true, "no_new_privs is not shown".into()),
     }
     let mode = match live.seccomp_mode {
@@ -57,7 +59,8 @@ pub fn exposure(live: &Live) -> Vec<Finding> {
     };
     found.add("seccomp.profile", !matches!(live.seccomp_mode, Some(1 | 2)), mode);
     match live.label.as_deref() {
-        Some("unconfined") | None => found.add("lsm", true, "no label of AppArmor or SELinux".into()),
+        None => found.add("lsm", false, "no security module labels it".into()),
+        Some("unconfined") => found.add("lsm", true, "AppArmor lets it do everything".into()),
         Some(label) => found.add("lsm", false, format!("label {label}")),
     }
     for mount in &live.mounts {
@@ -69,8 +72,10 @@ pub fn exposure(live: &Live) -> Vec<Finding> {
         }
     }
     for descriptor in live.descriptors.iter().filter(|descriptor| descriptor.outside) {
-        let words = format!("descriptor {} leads out of its mounts: {}", descriptor.number, descriptor.target);
-        found.add("process", true, words);
+        let what = if descriptor.directory { "is a directory" } else { "lies" };
+        let words =
+            format!("descriptor {} {what} outside of its mounts: {}", descriptor.number, descriptor.target);
+        found.add("process", descriptor.directory, words);
     }
     for (file, what) in [("memory", "memory"), ("pids", "number of processes")] {
         found.limits(live, file, what);
@@ -101,7 +106,11 @@ pub fn against(live: &Live, spec: &Spec) -> Vec<Finding> {
     let kept: Vec<String> = kept.into_iter().flatten().map(|one| format!("CAP_{one}")).collect();
     for (set, names) in &live.capabilities {
         let more: Vec<&str> = names.iter().filter(|name| !kept.contains(name)).map(String::as_str).collect();
-        let words = if more.is_empty() { "as the policy says".into() } else { format!("has {} more", more.join(" ")) };
+        let words = if more.is_empty() {
+            "as the policy says".into()
+        } else {
+            format!("has {} more", more.join(" "))
+        };
         found.add("capabilities.keep", !more.is_empty(), format!("{set} set {words}"));
     }
     if process.and_then(oci_spec::runtime::Process::no_new_privileges) == Some(true) {
@@ -110,7 +119,11 @@ pub fn against(live: &Live, spec: &Spec) -> Vec<Finding> {
     }
     if linux.is_some_and(|linux| linux.seccomp().is_some()) {
         let filtered = live.seccomp_mode == Some(2);
-        found.add("seccomp.profile", !filtered, if filtered { "is filtered" } else { "is not filtered" }.into());
+        found.add(
+            "seccomp.profile",
+            !filtered,
+            if filtered { "is filtered" } else { "is not filtered" }.into(),
+        );
     }
     for limit in process.and_then(|process| process.rlimits().as_ref()).into_iter().flatten() {
         let name = limit_name(crate::plan::rlimit_number(limit.typ()));
@@ -122,7 +135,8 @@ pub fn against(live: &Live, spec: &Spec) -> Vec<Finding> {
     }
     let resources = linux.and_then(|linux| linux.resources().as_ref());
     let memory = resources.and_then(|resources| resources.memory().as_ref()?.limit());
-    let pids = resources.and_then(|resources| resources.pids().as_ref()).map(oci_spec::runtime::LinuxPids::limit);
+    let pids =
+        resources.and_then(|resources| resources.pids().as_ref()).map(oci_spec::runtime::LinuxPids::limit);
     for (wanted, files, what) in [
         (memory, ["memory.max", "memory.limit_in_bytes"], "memory"),
         (pids, ["pids.max", "pids.max"], "processes"),

@@ -1,6 +1,6 @@
 //! Open descriptors: what they point to, and whether that lies in the process's own mounts.
 
-use rustix::fs::{Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use serde::Serialize;
 
 use super::{MountView, Reader};
@@ -13,8 +13,10 @@ pub struct Descriptor {
     pub number: i32,
     /// What the kernel says it is: a path as the process sees it, or `socket:[INODE]` and the like.
     pub target: String,
-    /// It is a file on a mount that is none of the process's: a way out of its root (CVE-2024-21626).
+    /// It is a file on a mount that is none of the process's.
     pub outside: bool,
+    /// It is a directory: one outside is a way out of the root (CVE-2024-21626).
+    pub directory: bool,
 }
 
 impl Descriptor {
@@ -47,10 +49,14 @@ fn descriptor(reader: &Reader, mounts: &[MountView], number: i32) -> Option<Desc
     // Pipes and sockets lie on mounts of the kernel's own.
     let file = target.starts_with('/') && !target.starts_with("/memfd:");
     let outside = file && {
-        let info = sys::read_small(reader.process.as_fd(), &format!("fdinfo/{number}")).ok()?;
+        let info = sys::read_small(reader.process.as_fd(), format!("fdinfo/{number}")).ok()?;
         let info = String::from_utf8_lossy(&info).into_owned();
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse::<u64>().ok());
         mount.is_some_and(|id| !mounts.iter().any(|mount| mount.id == id))
     };
-    Some(Descriptor { number, target, outside })
+    let directory = file && {
+        let stat = rustix::fs::statat(&reader.process, format!("fd/{number}"), AtFlags::empty());
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    };
+    Some(Descriptor { number, target, outside, directory })
 }

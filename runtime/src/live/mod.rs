@@ -110,13 +110,21 @@ impl Live {
         let process = opened.map_err(|error| LiveError { pid, source: error.into() })?;
         let mut reader = Reader { process, unseen: Vec::new() };
         let status = reader.text("status", "ids, capabilities, seccomp, no_new_privs");
-        let status: BTreeMap<&str, &str> =
-            status.lines().filter_map(|line| line.split_once(':')).map(|(key, value)| (key, value.trim())).collect();
+        let status: BTreeMap<&str, &str> = status
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(key, value)| (key, value.trim()))
+            .collect();
         if status.is_empty() {
             return Err(LiveError { pid, source: io::ErrorKind::NotFound.into() });
         }
         let numbers = |key: &str| -> Vec<u32> {
-            status.get(key).iter().flat_map(|text| text.split_whitespace()).filter_map(|n| n.parse().ok()).collect()
+            status
+                .get(key)
+                .iter()
+                .flat_map(|text| text.split_whitespace())
+                .filter_map(|n| n.parse().ok())
+                .collect()
         };
         let number = |key: &str| numbers(key).first().copied();
         let namespaces = reader.namespaces();
@@ -210,7 +218,8 @@ impl Reader {
         let mut seen = Vec::new();
         for kind in Namespace::ALL {
             let link = |directory, path: String| {
-                rustix::fs::readlinkat(directory, path, Vec::new()).map(|text| text.to_string_lossy().into_owned())
+                rustix::fs::readlinkat(directory, path, Vec::new())
+                    .map(|text| text.to_string_lossy().into_owned())
             };
             let own = link(CWD, format!("/proc/self/ns/{}", kind.proc_name()));
             match link(self.process.as_fd(), format!("ns/{}", kind.proc_name())) {

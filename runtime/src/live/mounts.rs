@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn lines_are_read() {
-        let mounts = parse("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\njunk\n");
+        let mounts =
+            parse("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\njunk\n");
         assert_eq!(mounts.len(), 1);
         let mount = &mounts[0];
         assert_eq!((mount.id, &*mount.root, &*mount.target, &*mount.kind), (36, "/mnt1", "/mnt2", "ext3"));

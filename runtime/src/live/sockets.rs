@@ -37,7 +37,7 @@ pub(super) fn read(reader: &mut Reader, descriptors: &[Descriptor]) -> BTreeMap<
 /// A kernel without the protocol has no table.
 fn table(reader: &mut Reader, protocol: &str) -> String {
     use std::os::fd::AsFd;
-    match crate::sys::read_small(reader.process.as_fd(), &format!("net/{protocol}")) {
+    match crate::sys::read_small(reader.process.as_fd(), format!("net/{protocol}")) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => {
@@ -51,7 +51,9 @@ fn internet(text: &str, held: &[u64]) -> Sockets {
     let mut sockets = Sockets::default();
     for line in text.lines().skip(1) {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let (Some(address), Some(state), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else { continue };
+        let (Some(address), Some(state), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else {
+            continue;
+        };
         sockets.add(address, *state == TCP_LISTEN, inode.parse().is_ok_and(|inode| held.contains(&inode)));
     }
     sockets
@@ -91,11 +93,17 @@ mod tests {
                    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77 1\n\
                    1: 0100007F:1F91 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 78 1\n";
         let found = internet(tcp, &[78]);
-        assert_eq!((found.count, &found.listening[..], &found.held[..]), (2, &["0100007F:1F90".into()][..], &["0100007F:1F91".into()][..]));
+        assert_eq!(
+            (found.count, &found.listening[..], &found.held[..]),
+            (2, &["0100007F:1F90".into()][..], &["0100007F:1F91".into()][..])
+        );
         let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
                      0: 00000002 00000000 00010000 0001 01 11 /run/x\n\
                      0: 00000003 00000000 00000000 0001 03 12\n";
         let found = unix(table, &[12]);
-        assert_eq!((found.count, &found.listening[..], &found.held[..]), (2, &["/run/x".into()][..], &["(without a name)".into()][..]));
+        assert_eq!(
+            (found.count, &found.listening[..], &found.held[..]),
+            (2, &["/run/x".into()][..], &["(without a name)".into()][..])
+        );
     }
 }

@@ -196,8 +196,8 @@ impl Clause {
     /// Takes it out of a spec, if it can be.
     pub(super) fn remove(self, spec: &mut Spec, kit: &Kit) {
         match self {
-            UserNamespace | MountNamespace | PidNamespace | NoNewPrivileges | Session | Descriptors | NoSetId
-            | FirstProcess => {}
+            UserNamespace | MountNamespace | PidNamespace | NoNewPrivileges | Session | Descriptors
+            | NoSetId | FirstProcess => {}
             NetworkNamespace => {
                 spec::share(spec, LinuxNamespaceType::Network);
                 spec.airlock.network = crate::spec::Network::None;

@@ -35,6 +35,8 @@ pub struct Setting {
     landlock_abi: u8,
     /// What the host cannot do and the policy does not insist on, in the plan's words.
     lowered: Vec<String>,
+    /// The policy limits CPU time and wall-clock time, so that it is worth the wait to try.
+    timed: [bool; 2],
 }
 
 impl Setting {
@@ -45,10 +47,13 @@ impl Setting {
     pub fn of(mut spec: Spec, kit: &Kit, placement: &Placement) -> Result<Setting, ProbeError> {
         scale(&mut spec);
         kit.mount(&mut spec);
-        Setting::ready(spec, placement)
+        let resources = spec.oci.linux().as_ref().and_then(|linux| linux.resources().as_ref());
+        let cpus = resources.and_then(|resources| resources.cpu().as_ref()?.quota()).is_some();
+        let timed = [cpus, spec.airlock.wall_ms.is_some()];
+        Setting::ready(spec, timed, placement)
     }
 
-    fn ready(spec: Spec, placement: &Placement) -> Result<Setting, ProbeError> {
+    fn ready(spec: Spec, timed: [bool; 2], placement: &Placement) -> Result<Setting, ProbeError> {
         let root = is_root();
         // No range is taken: nothing is launched by this.
         let ids = if root { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
@@ -57,7 +62,7 @@ impl Setting {
         let lowered = lowered.map(|lowered| format!("{}: {}", lowered.clause, lowered.what)).collect();
         let document = spec.oci.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
         let filter = document.map(seccomp::compile).transpose()?;
-        Ok(Setting { filter, root, landlock_abi: facts.landlock_abi, lowered, spec })
+        Ok(Setting { filter, root, landlock_abi: facts.landlock_abi, lowered, timed, spec })
     }
 
     /// The setting without some clauses.
@@ -69,7 +74,13 @@ impl Setting {
     ) -> Result<Setting, ProbeError> {
         let mut spec = self.spec.clone();
         clauses.into_iter().for_each(|clause| clause.remove(&mut spec, kit));
-        Setting::ready(spec, placement)
+        Setting::ready(spec, self.timed, placement)
+    }
+
+    /// Whether a probe is tried: those of time are where the policy limits it, with its clauses or without.
+    pub fn tries(&self, probe: &Probe) -> bool {
+        let [cpus, wall] = self.timed;
+        (cpus || probe.clauses != [Clause::Cpus]) && (wall || probe.clauses != [Clause::WallClock])
     }
 
     /// What should become of a probe.
@@ -92,7 +103,9 @@ impl Setting {
         match clause {
             Clause::Seccomp => self.filter.is_some(),
             clause => super::table().any(|probe| {
-                probe.clauses.contains(&clause) && probe.capability != Some(21) && self.stops(clause, probe, kit)
+                probe.clauses.contains(&clause)
+                    && probe.capability != Some(21)
+                    && self.stops(clause, probe, kit)
             }),
         }
     }
@@ -103,13 +116,15 @@ impl Setting {
         let linux = spec.oci.linux().as_ref();
         let resources = linux.and_then(|linux| linux.resources().as_ref());
         match clause {
-            UserNamespace | MountNamespace | PidNamespace | NoNewPrivileges | Session | Descriptors | NoSetId
-            | FirstProcess => true,
+            UserNamespace | MountNamespace | PidNamespace | NoNewPrivileges | Session | Descriptors
+            | NoSetId | FirstProcess => true,
             NetworkNamespace => spec::has_namespace(spec, LinuxNamespaceType::Network),
             IpcNamespace => spec::has_namespace(spec, LinuxNamespaceType::Ipc),
             UtsNamespace => spec::has_namespace(spec, LinuxNamespaceType::Uts),
             CgroupNamespace => {
-                spec::has_namespace(spec, LinuxNamespaceType::Cgroup) && resources.is_some() && self.has_group()
+                spec::has_namespace(spec, LinuxNamespaceType::Cgroup)
+                    && resources.is_some()
+                    && self.has_group()
             }
             Nesting => !spec.airlock.nesting,
             Seccomp => self.filtered(probe, kit),
@@ -127,14 +142,15 @@ impl Setting {
             ReadOnlyPaths => self.covers(probe, linux.and_then(|linux| linux.readonly_paths().as_ref())),
             DeviceNodes => !spec::has_device(spec, Path::new(&kit.word(probe.action[1]))),
             DeviceFilter => {
-                self.root && resources.is_some_and(|resources| resources.devices().is_some()) && !self.lacks("device")
+                self.root
+                    && resources.is_some_and(|resources| resources.devices().is_some())
+                    && !self.lacks("device")
             }
             Environment => !spec::has_variable(spec, kit.variable()),
             OpenFiles => spec::limit(spec, PosixRlimitType::RlimitNofile).is_some_and(|limit| limit <= FILES),
             CoreFiles => spec::limit(spec, PosixRlimitType::RlimitCore).is_some_and(|limit| limit <= 1),
-            PendingSignals => {
-                spec::limit(spec, PosixRlimitType::RlimitSigpending).is_some_and(|limit| limit < SIGNALS_TRIED)
-            }
+            PendingSignals => spec::limit(spec, PosixRlimitType::RlimitSigpending)
+                .is_some_and(|limit| limit < SIGNALS_TRIED),
             TmpSize => spec::size(spec, Place::Tmp).is_some_and(|size| size <= TMPFS),
             ShmSize => spec::size(spec, Place::Shm).is_some_and(|size| size <= TMPFS),
             Processes => resources.is_some_and(|one| one.pids().is_some()) && !self.lacks("pids"),
@@ -157,7 +173,8 @@ impl Setting {
             "tmpfile" => {
                 let path = Path::new(probe.action[1]);
                 let narrowed = landlock.write.as_ref();
-                self.landlock_abi >= 1 && narrowed.is_some_and(|places| !places.iter().any(|place| path.starts_with(place)))
+                self.landlock_abi >= 1
+                    && narrowed.is_some_and(|places| !places.iter().any(|place| path.starts_with(place)))
             }
             _ => self.landlock_abi >= 1,
         }

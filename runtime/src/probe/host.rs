@@ -72,7 +72,9 @@ impl Key {
         const TYPE: &CStr = c"user";
         let name = CString::new(name)?;
         // SAFETY: the two names are C strings, and the payload is one byte of the first.
-        match unsafe { libc::syscall(libc::SYS_add_key, TYPE.as_ptr(), name.as_ptr(), TYPE.as_ptr(), 1, SESSION) } {
+        match unsafe {
+            libc::syscall(libc::SYS_add_key, TYPE.as_ptr(), name.as_ptr(), TYPE.as_ptr(), 1, SESSION)
+        } {
             -1 => Err(io::Error::last_os_error()),
             key => Ok(Key(key)),
         }

@@ -106,7 +106,9 @@ impl Kit {
         }
         copy(program, &bin.join("airlock-probe"))?;
         copy(program, &data.join("program"))?;
-        for (path, mode) in [(data.join("file"), 0o666), (hidden.join("secret"), 0o644), (shared.clone(), 0o644)] {
+        for (path, mode) in
+            [(data.join("file"), 0o666), (hidden.join("secret"), 0o644), (shared.clone(), 0o644)]
+        {
             write(&path, mode)?;
         }
         if is_root() {
@@ -115,7 +117,8 @@ impl Kit {
                 let device = rustix::fs::makedev(major, minor);
                 rustix::fs::mknodat(CWD, &path, FileType::CharacterDevice, Mode::empty(), device)
                     .map_err(|error| failed("the node", &path)(error.into()))?;
-                fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(failed("the mode of", &path))
+                fs::set_permissions(&path, Permissions::from_mode(0o666))
+                    .map_err(failed("the mode of", &path))
             };
             node("null", 1, 3)?;
             if let Some((_, major, minor)) = &device {
@@ -133,7 +136,8 @@ impl Kit {
         }
         let socket = hidden.join("socket");
         let listener = UnixListener::bind(&socket).map_err(failed("the socket", &socket))?;
-        fs::set_permissions(&socket, Permissions::from_mode(0o777)).map_err(failed("the mode of", &socket))?;
+        fs::set_permissions(&socket, Permissions::from_mode(0o777))
+            .map_err(failed("the mode of", &socket))?;
         let abstract_listener = SocketAddr::from_abstract_name(name)
             .and_then(|address| UnixListener::bind_addr(&address))
             .map_err(failed("the abstract socket", Path::new(name)))?;
@@ -212,7 +216,8 @@ impl Kit {
         if !word.contains('$') {
             return word.to_owned();
         }
-        if let Some(kind) = word.strip_prefix('$').filter(|kind| kind.chars().all(|c| c.is_ascii_lowercase())) {
+        if let Some(kind) = word.strip_prefix('$').filter(|kind| kind.chars().all(|c| c.is_ascii_lowercase()))
+        {
             let link = fs::read_link(format!("/proc/self/ns/{kind}"));
             return link.map_or_else(|_| "none".into(), |link| link.display().to_string());
         }

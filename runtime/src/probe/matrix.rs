@@ -87,7 +87,9 @@ impl Matrix {
             };
             let mut probes = table().filter(|probe| probe.clauses.contains(clause));
             let proof = match proof {
-                Proof::None if *clause != Clause::Seccomp && probes.all(|probe| out_of_reach(&probe)) => Proof::Beyond,
+                Proof::None if *clause != Clause::Seccomp && probes.all(|probe| out_of_reach(&probe)) => {
+                    Proof::Beyond
+                }
                 proof => proof,
             };
             clauses.push(ClauseResult { clause: *clause, name: clause.name(), proof });
@@ -111,8 +113,10 @@ impl Matrix {
             let missing = outside.get(probe.id).is_some_and(|outcome| probe.is_missing(outcome));
             denied(&inside) && denied(&bare) && denied(&outside) && !missing
         };
-        let (beyond, vacuous): (Vec<&Probe>, Vec<&Probe>) =
-            table().filter(stuck).partition(|probe| (probe.needs_root && !is_root()) || probe.host_may_refuse);
+        let (beyond, vacuous): (Vec<&Probe>, Vec<&Probe>) = table()
+            .filter(|probe| setting.tries(probe))
+            .filter(stuck)
+            .partition(|probe| (probe.needs_root && !is_root()) || probe.host_may_refuse);
         let ids = |probes: Vec<&'static Probe>| probes.iter().map(|probe| probe.id).collect();
         Ok(Matrix {
             clauses,
@@ -148,10 +152,18 @@ impl Proof {
         Ok(if closed.is_empty() { Proof::None } else { Proof::Alone(closed) })
     }
 
-    fn fixed(clause: Clause, stripped: &Setting, runner: &Runner, bare: &Outcomes, outside: &Outcomes) -> Proof {
+    fn fixed(
+        clause: Clause,
+        stripped: &Setting,
+        runner: &Runner,
+        bare: &Outcomes,
+        outside: &Outcomes,
+    ) -> Proof {
         let probes: Vec<&str> = table()
             .filter(|probe| stripped.stopped_by(probe, runner.kit()) == [clause])
-            .filter(|probe| judged(probe, bare) == Verdict::Denied && judged(probe, outside) == Verdict::Allowed)
+            .filter(|probe| {
+                judged(probe, bare) == Verdict::Denied && judged(probe, outside) == Verdict::Allowed
+            })
             .map(|probe| probe.id)
             .collect();
         if probes.is_empty() { Proof::None } else { Proof::Fixed(probes) }
@@ -164,4 +176,23 @@ fn changed(closed: &Outcomes, open: &Outcomes) -> Vec<&'static str> {
         .filter(|probe| judged(probe, closed) == Verdict::Denied && judged(probe, open) == Verdict::Allowed)
         .map(|probe| probe.id)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_has_changed_if_it_was_denied_and_is_allowed() {
+        let done = || Outcome::Done(String::new());
+        let refused = || Outcome::Refused(libc::EPERM);
+        let closed =
+            Outcomes::from([("device.zero", refused()), ("device.null", done()), ("network.tcp", refused())]);
+        let open =
+            Outcomes::from([("device.zero", done()), ("device.null", refused()), ("network.tcp", refused())]);
+        assert_eq!(changed(&closed, &open), ["device.zero"]);
+        // One that was not tried proves nothing.
+        assert_eq!(changed(&closed, &Outcomes::new()), [""; 0]);
+        assert_eq!(changed(&Outcomes::new(), &open), [""; 0]);
+    }
 }

@@ -23,7 +23,7 @@ pub use self::clause::Clause;
 pub use self::expect::Setting;
 pub use self::kit::{Kit, KitError};
 pub use self::matrix::{ClauseResult, Matrix, Proof};
-pub use self::run::{ProbeError, Runner, answers, judged};
+pub use self::run::{ProbeError, Runner, answers, judged, unlimited};
 pub use self::table::table;
 
 /// Between the words of an order to the probe program: the ASCII unit separator.
@@ -166,7 +166,9 @@ impl Probe {
                 Errno::EBADMSG => Verdict::Broken,
                 _ => Verdict::Allowed,
             },
-            Outcome::Killed(signal) if also.is_some_and(|also| also.signals.contains(signal)) => Verdict::Denied,
+            Outcome::Killed(signal) if also.is_some_and(|also| also.signals.contains(signal)) => {
+                Verdict::Denied
+            }
             Outcome::Killed(_) | Outcome::Hung | Outcome::Broken(_) => Verdict::Broken,
         }
     }
@@ -223,7 +225,8 @@ mod tests {
         for errno in [Errno::ENOENT, Errno::EPERM, Errno::EACCES] {
             assert_eq!(PLAIN.judge(&Outcome::Refused(errno as i32)), Verdict::Denied);
         }
-        for errno in [Errno::ENXIO, Errno::ENODEV, Errno::EINVAL, Errno::EROFS, Errno::ENOSYS, Errno::ENOSPC] {
+        for errno in [Errno::ENXIO, Errno::ENODEV, Errno::EINVAL, Errno::EROFS, Errno::ENOSYS, Errno::ENOSPC]
+        {
             assert_eq!(PLAIN.judge(&Outcome::Refused(errno as i32)), Verdict::Allowed, "{errno}");
         }
         assert_eq!(SPECIAL.judge(&Outcome::Refused(Errno::ENOSPC as i32)), Verdict::Denied);

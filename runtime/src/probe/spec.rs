@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use oci_spec::runtime::{
-    Capability, Linux, LinuxCapabilities, LinuxDevice, LinuxNamespaceType, LinuxResources, Mount, MountBuilder,
-    PosixRlimitType,
+    Capability, Linux, LinuxCapabilities, LinuxDevice, LinuxNamespaceType, LinuxResources, Mount,
+    MountBuilder, PosixRlimitType,
 };
 
 use crate::spec::Spec;
@@ -29,7 +29,12 @@ impl Place<'_> {
         match self {
             Place::Path(path) => mount.destination() == path,
             Place::Shm => tmpfs && mount.destination() == Path::new("/dev/shm"),
-            Place::Tmp => tmpfs && ["/tmp", "/home/user", "/root"].iter().any(|path| mount.destination() == Path::new(path)),
+            Place::Tmp => {
+                tmpfs
+                    && ["/tmp", "/home/user", "/root"]
+                        .iter()
+                        .any(|path| mount.destination() == Path::new(path))
+            }
         }
     }
 }
@@ -78,7 +83,9 @@ pub(super) fn has_option(spec: &Spec, place: Place<'_>, wanted: &str) -> bool {
 /// The size of a tmpfs, if it has one.
 pub(super) fn size(spec: &Spec, place: Place<'_>) -> Option<u64> {
     let mut mounts = spec.oci.mounts().iter().flatten().filter(|mount| place.is(mount));
-    mounts.find_map(|mount| mount.options().iter().flatten().find_map(|option| option.strip_prefix("size=")?.parse().ok()))
+    mounts.find_map(|mount| {
+        mount.options().iter().flatten().find_map(|option| option.strip_prefix("size=")?.parse().ok())
+    })
 }
 
 pub(super) fn set_size(spec: &mut Spec, place: Place<'_>, text: &str) {
@@ -117,8 +124,9 @@ pub(super) fn shows(spec: &Spec, path: &Path) -> bool {
 /// Every capability but CAP_SYS_ADMIN, with which the runtime builds no sandbox.
 pub(super) fn keep_capabilities(spec: &mut Spec) {
     let kept = caps::all().into_iter().filter(|one| *one != caps::Capability::CAP_SYS_ADMIN);
-    let kept: std::collections::HashSet<Capability> =
-        kept.filter_map(|one| one.to_string().trim_start_matches("CAP_").parse::<Capability>().ok()).collect();
+    let kept: std::collections::HashSet<Capability> = kept
+        .filter_map(|one| one.to_string().trim_start_matches("CAP_").parse::<Capability>().ok())
+        .collect();
     let mut sets = LinuxCapabilities::default();
     sets.set_bounding(Some(kept.clone()));
     sets.set_effective(Some(kept.clone()));

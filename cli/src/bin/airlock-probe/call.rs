@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 /// Makes a call.
-pub(crate) fn call(number: i64, args: [usize; 6]) -> Result<i64, Errno> {
+pub(crate) fn call(number: i64, args: [u64; 6]) -> Result<i64, Errno> {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the callers pass numbers, addresses of memory that they own and the kernel may fill, and an address
     // where nothing is, for which the kernel says EFAULT.
@@ -11,8 +11,13 @@ pub(crate) fn call(number: i64, args: [usize; 6]) -> Result<i64, Errno> {
     Errno::result(result)
 }
 
+/// An address as a call takes it.
+pub(crate) fn address<T>(pointer: *const T) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
 /// Makes a call by its name in the native table.
-pub(crate) fn named(name: &str, args: [usize; 6]) -> Result<i64, Errno> {
+pub(crate) fn named(name: &str, args: [u64; 6]) -> Result<i64, Errno> {
     let number = airlock_runtime::seccomp::syscall_number(name).ok_or(Errno::EBADMSG)?;
     call(number.into(), args)
 }

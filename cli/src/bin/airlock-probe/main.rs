@@ -49,7 +49,8 @@ fn main() -> ExitCode {
             eprintln!("airlock-probe: {order:?} is no order");
             return ExitCode::from(2);
         };
-        let Some((_, act)) = VERBS.iter().flat_map(|verbs| verbs.iter()).find(|(name, _)| name == verb) else {
+        let Some((_, act)) = VERBS.iter().flat_map(|verbs| verbs.iter()).find(|(name, _)| name == verb)
+        else {
             eprintln!("airlock-probe: there is no verb {verb:?}");
             return ExitCode::from(2);
         };
@@ -97,7 +98,10 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_c_writes_them() {
-        assert_eq!(["12", "-1", "0x10", "0o17", "x"].map(parse), [Some(12), Some(-1), Some(16), Some(15), None]);
+        assert_eq!(
+            ["12", "-1", "0x10", "0o17", "x"].map(parse),
+            [Some(12), Some(-1), Some(16), Some(15), None]
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) const VERBS: &[Verb] = &[
 ];
 
 fn socket(words: Words<'_>) -> Attempt {
-    let at = |place| number(words, place).map(|value| value.cast_unsigned() as usize);
+    let at = |place| number(words, place).map(|value| value.cast_unsigned());
     call::named("socket", [at(0)?, at(1)?, at(2)?, 0, 0, 0])?;
     done()
 }
@@ -64,23 +64,23 @@ fn interfaces(_: Words<'_>) -> Attempt {
 
 /// A System V segment of this key.
 fn find_segment(words: Words<'_>) -> Attempt {
-    call::named("shmget", [number(words, 0)?.cast_unsigned() as usize, 0, 0, 0, 0, 0])?;
+    call::named("shmget", [number(words, 0)?.cast_unsigned(), 0, 0, 0, 0, 0])?;
     done()
 }
 
 /// A POSIX queue of this name, without its slash.
 fn find_queue(words: Words<'_>) -> Attempt {
     let name = std::ffi::CString::new(word(words, 0)?).map_err(|_| Errno::EBADMSG)?;
-    call::named("mq_open", [name.as_ptr().expose_provenance(), 0, 0, 0, 0, 0])?;
+    call::named("mq_open", [call::address(name.as_ptr()), 0, 0, 0, 0, 0])?;
     done()
 }
 
 /// A key of this name in the session keyring.
 fn find_key(words: Words<'_>) -> Attempt {
-    const SEARCH: usize = 10;
-    const SESSION: isize = -3;
+    const SEARCH: u64 = 10;
+    const SESSION: i64 = -3;
     let name = std::ffi::CString::new(word(words, 0)?).map_err(|_| Errno::EBADMSG)?;
-    let kind = c"user".as_ptr().expose_provenance();
-    call::named("keyctl", [SEARCH, SESSION.cast_unsigned(), kind, name.as_ptr().expose_provenance(), 0, 0])?;
+    let kind = call::address(c"user".as_ptr());
+    call::named("keyctl", [SEARCH, SESSION.cast_unsigned(), kind, call::address(name.as_ptr()), 0, 0])?;
     done()
 }

@@ -46,8 +46,8 @@ fn signal(words: Words<'_>) -> Attempt {
     done()
 }
 
-fn size(value: i64) -> usize {
-    value.cast_unsigned() as usize
+fn size(value: i64) -> u64 {
+    value.cast_unsigned()
 }
 
 /// pidfd_open(2) of a process.
@@ -58,7 +58,7 @@ fn handle(words: Words<'_>) -> Attempt {
 
 /// Attaches to a child of its own.
 fn trace(_: Words<'_>) -> Attempt {
-    const SEIZE: usize = 0x4206;
+    const SEIZE: u64 = 0x4206;
     let child = Idle::start()?;
     call::named("ptrace", [SEIZE, size(child.0.as_raw().into()), 0, 0, 0, 0])?;
     done()
@@ -74,8 +74,8 @@ fn trace_me(_: Words<'_>) -> Attempt {
 fn read_memory(_: Words<'_>) -> Attempt {
     let child = Idle::start()?;
     let mut byte = 0_u8;
-    let vector = [(&raw mut byte).expose_provenance(), 1];
-    let list = vector.as_ptr().expose_provenance();
+    let vector = [call::address(&raw mut byte), 1_u64];
+    let list = call::address(vector.as_ptr());
     call::named("process_vm_readv", [size(child.0.as_raw().into()), list, 1, list, 1, 0])?;
     done()
 }
@@ -90,17 +90,18 @@ fn take_descriptor(_: Words<'_>) -> Attempt {
 
 /// Limits the open files of a child of its own, which is one of the same user as PID 1 might be.
 fn limit_other(_: Words<'_>) -> Attempt {
-    const OPEN_FILES: usize = 7;
+    const OPEN_FILES: u64 = 7;
     let child = Idle::start()?;
     let limit = [64_u64, 64];
-    let new = limit.as_ptr().expose_provenance();
+    let new = call::address(limit.as_ptr());
     call::named("prlimit64", [size(child.0.as_raw().into()), OPEN_FILES, new, 0, 0, 0])?;
     done()
 }
 
 /// setns(2) into a namespace that it is in already.
 fn enter(words: Words<'_>) -> Attempt {
-    let file = std::fs::File::open(format!("/proc/self/ns/{}", word(words, 0)?)).map_err(|error| errno(&error))?;
+    let file =
+        std::fs::File::open(format!("/proc/self/ns/{}", word(words, 0)?)).map_err(|error| errno(&error))?;
     nix::sched::setns(file, nix::sched::CloneFlags::empty())?;
     done()
 }

@@ -78,16 +78,16 @@ fn fill(words: Words<'_>) -> Attempt {
 
 /// Leaves so many signals waiting for itself.
 fn queue_signals(words: Words<'_>) -> Attempt {
-    const REAL_TIME: usize = 40;
+    const REAL_TIME: u64 = 40;
     let mask = [1_u64 << (REAL_TIME - 1)];
-    let blocked = mask.as_ptr().expose_provenance();
+    let blocked = call::address(mask.as_ptr());
     call::named("rt_sigprocmask", [0, blocked, 0, 8, 0, 0])?;
-    let own = call::named("getpid", [0; 6])?.cast_unsigned() as usize;
+    let own = call::named("getpid", [0; 6])?.cast_unsigned();
     // siginfo_t: signal, errno, and SI_QUEUE (-1) as its code.
     let mut info = [0_i32; 32];
     info[2] = -1;
     for _ in 0..count(words, 0)? {
-        call::named("rt_sigqueueinfo", [own, REAL_TIME, info.as_ptr().expose_provenance(), 0, 0, 0])?;
+        call::named("rt_sigqueueinfo", [own, REAL_TIME, call::address(info.as_ptr()), 0, 0, 0])?;
     }
     done()
 }
@@ -95,8 +95,8 @@ fn queue_signals(words: Words<'_>) -> Attempt {
 /// Whether a resource limit is higher than a value.
 fn limit(words: Words<'_>) -> Attempt {
     let mut both = [0_u64; 2];
-    let old = both.as_mut_ptr().expose_provenance();
-    call::named("prlimit64", [0, count(words, 0)?, 0, old, 0, 0])?;
+    let old = call::address(both.as_mut_ptr());
+    call::named("prlimit64", [0, number(words, 0)?.cast_unsigned(), 0, old, 0, 0])?;
     Ok(match both[1] > number(words, 1)?.unsigned_abs() {
         true => Outcome::Done(String::new()),
         false => Outcome::Absent(format!("the limit is {}", both[1])),
@@ -123,7 +123,9 @@ fn compute(words: Words<'_>) -> Attempt {
         .iter()
         .filter_map(|who| getrusage(*who).ok())
         .flat_map(|usage| [usage.user_time(), usage.system_time()])
-        .map(|time| Duration::from_micros(time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_usec().unsigned_abs()))
+        .map(|time| {
+            Duration::from_micros(time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_usec().unsigned_abs())
+        })
         .map(|time| time.as_secs_f64())
         .sum();
     let cpus = used / wall;

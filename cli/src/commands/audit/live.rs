@@ -74,7 +74,7 @@ fn text(report: &Report) -> String {
     }
     line(format_args!("\ndescriptors"));
     for descriptor in &process.descriptors {
-        let mark = if descriptor.outside { '!' } else { ' ' };
+        let mark = if descriptor.outside && descriptor.directory { '!' } else { ' ' };
         line(format_args!("{mark} {:<4} {}", descriptor.number, descriptor.target));
     }
     line(format_args!("\ncontrol groups"));

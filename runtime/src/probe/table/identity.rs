@@ -5,7 +5,12 @@ use crate::probe::Clause::*;
 use crate::probe::Probe;
 
 /// A capability in the bounding set.
-const fn bounding(id: &'static str, title: &'static str, number: u8, action: &'static [&'static str]) -> Probe {
+const fn bounding(
+    id: &'static str,
+    title: &'static str,
+    number: u8,
+    action: &'static [&'static str],
+) -> Probe {
     Probe::new(id, title, action, &[Capabilities]).capability(number)
 }
 

@@ -33,7 +33,8 @@ const fn errno(errnos: &'static [Errno], why: &'static str) -> Also {
     Also { errnos, signals: &[], why }
 }
 
-const READ_ONLY: Also = errno(&[Errno::EROFS], "a read-only mount says EROFS before any permission is looked at");
+const READ_ONLY: Also =
+    errno(&[Errno::EROFS], "a read-only mount says EROFS before any permission is looked at");
 const NO_PROCESS: Also =
     errno(&[Errno::ESRCH], "kill and pidfd_open have no other word for a process of another PID namespace");
 const NO_ADDRESS: Also = errno(
@@ -42,13 +43,18 @@ const NO_ADDRESS: Also = errno(
 );
 const NO_FAMILY: Also =
     errno(&[Errno::EAFNOSUPPORT], "the filter answers as a kernel without the family does, which PAM needs");
-const UNKNOWN_CALL: Also =
-    errno(&[Errno::ENOSYS], "the filter answers clone3 so that libraries turn to clone, whose flags it can see");
+const UNKNOWN_CALL: Also = errno(
+    &[Errno::ENOSYS],
+    "the filter answers clone3 so that libraries turn to clone, whose flags it can see",
+);
 const NO_ID: Also = errno(&[Errno::EINVAL], "an id that is not mapped into the namespace is none");
 const QUOTA: Also = errno(&[Errno::ENOSPC], "user.max_user_namespaces is 0 in the sandbox's namespace");
 const NO_KEY: Also = errno(&[Errno::ENOKEY], "a session keyring of its own does not hold the host's key");
-const KILLED_BY_FILTER: Also =
-    Also { errnos: &[], signals: &[libc::SIGSYS], why: "the filter kills who calls through a foreign entry table" };
+const KILLED_BY_FILTER: Also = Also {
+    errnos: &[],
+    signals: &[libc::SIGSYS],
+    why: "the filter kills who calls through a foreign entry table",
+};
 
 #[cfg(test)]
 mod tests {

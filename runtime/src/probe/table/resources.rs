@@ -15,7 +15,8 @@ const OUT_OF_MEMORY: Also = Also {
     signals: &[libc::SIGKILL],
     why: "the kernel kills a process of a group whose memory is used up",
 };
-const OUT_OF_TIME: Also = Also { errnos: &[], signals: &[libc::SIGKILL], why: "the sandbox is ended at its wall-clock limit" };
+const OUT_OF_TIME: Also =
+    Also { errnos: &[], signals: &[libc::SIGKILL], why: "the sandbox is ended at its wall-clock limit" };
 
 #[rustfmt::skip]
 pub(super) const PROBES: &[Probe] = &[

@@ -80,11 +80,16 @@ pub(super) fn probe(policy: &str, args: &ProbeArgs, json: bool) -> Result<ExitCo
         };
         let plain = Probe { also: None, ..*probe };
         let outcome = inside.get(probe.id).cloned();
-        let special = outcome.as_ref().is_some_and(|outcome| counts(outcome) && plain.judge(outcome) != observed);
+        let special =
+            outcome.as_ref().is_some_and(|outcome| counts(outcome) && plain.judge(outcome) != observed);
         Row {
             id: probe.id,
             title: probe.title,
-            clauses: setting.stopped_by(probe, runner.kit()).into_iter().map(|clause| clause.name()).collect(),
+            clauses: setting
+                .stopped_by(probe, runner.kit())
+                .into_iter()
+                .map(|clause| clause.name())
+                .collect(),
             expected,
             observed,
             outcome,
@@ -94,7 +99,7 @@ pub(super) fn probe(policy: &str, args: &ProbeArgs, json: bool) -> Result<ExitCo
             under: under.as_ref().and_then(|under| under.get(probe.id).cloned()),
         }
     };
-    let rows: Vec<Row> = probes().map(row).collect();
+    let rows: Vec<Row> = probes().filter(|probe| setting.tries(probe)).map(row).collect();
     let unexpected = rows.iter().filter(|row| row.result == Judgement::Unexpected).count();
     let report = Report {
         policy: policy.to_owned(),
@@ -133,7 +138,10 @@ fn runner(args: &ProbeArgs) -> Result<Runner> {
     let own = std::env::current_exe()?;
     let program = own.with_file_name("airlock-probe");
     if !program.is_file() {
-        bail!("{} is missing; `cargo build --release` makes it, and it must lie beside airlock", program.display());
+        bail!(
+            "{} is missing; `cargo build --release` makes it, and it must lie beside airlock",
+            program.display()
+        );
     }
     Ok(Runner::new(&program, args.cgroup_parent.as_ref().map(PathBuf::from))?)
 }

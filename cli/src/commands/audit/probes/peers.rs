@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use airlock_runtime::probe::{Kit, Outcome, Runner};
+use airlock_runtime::probe::{Kit, Outcome, Runner, answers, unlimited};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
@@ -31,7 +31,9 @@ impl Peer {
                 Some(Peer::Oci { runtime: runtime.clone(), bundle })
             }
             (None, None) => None,
-            (Some(_), Some(_)) => bail!("--under and --runtime name two launchers; one is compared at a time"),
+            (Some(_), Some(_)) => {
+                bail!("--under and --runtime name two launchers; one is compared at a time")
+            }
         })
     }
 
@@ -103,7 +105,7 @@ fn oci(runtime: &str, bundle: Option<&Path>, runner: &Runner) -> Result<Outcomes
         document["root"]["path"] = json!(bundle.join(path));
     }
     document["process"]["terminal"] = json!(false);
-    let orders = airlock_runtime::probe::table().map(|probe| json!(kit.order(probe)));
+    let orders = unlimited().map(|probe| json!(kit.order(probe)));
     let program = json!(kit.program());
     document["process"]["args"] = std::iter::once(program).chain(orders).collect();
     if root {
@@ -116,7 +118,8 @@ fn oci(runtime: &str, bundle: Option<&Path>, runner: &Runner) -> Result<Outcomes
         mounts.push(json!({ "destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": options }));
     }
     for path in [kit.bin(), kit.data()] {
-        mounts.push(json!({ "destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"] }));
+        mounts
+            .push(json!({ "destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"] }));
     }
     fs::write(folder.0.join("config.json"), serde_json::to_vec(&document)?)?;
     let state = folder.0.join("state");
@@ -129,18 +132,27 @@ fn oci(runtime: &str, bundle: Option<&Path>, runner: &Runner) -> Result<Outcomes
     if !ended.status.success() {
         bail!("{runtime}: {}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
     }
-    Ok(airlock_runtime::probe::answers(&String::from_utf8_lossy(&ended.stdout)))
+    Ok(answers(&String::from_utf8_lossy(&ended.stdout)))
 }
 
 /// crun refuses a hybrid host, so it runs in a mount namespace without the version 2 tree there.
 fn without_unified(runtime: &str) -> Command {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let unified = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+    let unified =
+        mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
     let is_crun = Path::new(runtime).file_name().is_some_and(|name| name == "crun");
     match unified {
         Some(unified) if is_crun && mounts.contains(" - cgroup ") => {
             let mut command = Command::new("unshare");
-            command.args(["--mount", "--propagation", "private", "sh", "-c", "umount \"$0\" && exec \"$@\"", unified]);
+            command.args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                "umount \"$0\" && exec \"$@\"",
+                unified,
+            ]);
             command.arg(runtime);
             command
         }

@@ -71,7 +71,8 @@ pub(super) fn probes(report: &Report) -> String {
             Some(probe.judge(row.under.as_ref()?))
         };
         let under = |wanted| report.probes.iter().filter(|row| judged(row) == Some(wanted)).count();
-        let opened = |row: &&super::Row| row.observed == Verdict::Denied && judged(row) == Some(Verdict::Allowed);
+        let opened =
+            |row: &&super::Row| row.observed == Verdict::Denied && judged(row) == Some(Verdict::Allowed);
         line(format_args!(
             "{launcher}: {} denied, {} allowed; {} that the policy denies are allowed",
             under(Verdict::Denied),
