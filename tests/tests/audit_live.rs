@@ -106,7 +106,7 @@ fn a_bare_process_is_confined_by_nothing() {
 #[test]
 fn a_directory_left_open_under_bubblewrap_is_found() {
     let site = Site::new();
-    let bwrap = "exec bwrap --unshare-all --ro-bind /usr /usr --symlink usr/lib64 /lib64 --symlink usr/lib /lib \
+    let bwrap = "exec bwrap --unshare-all --die-with-parent --ro-bind /usr /usr --symlink usr/lib64 /lib64 --symlink usr/lib /lib \
                  --proc /proc --dev /dev -- /usr/bin/sleep 60";
     let audited = |redirection: &str| {
         let process = Process::start(Command::new("sh").args(["-c", &format!("{bwrap} {redirection}")]));

@@ -21,8 +21,10 @@ const MEMORY: i64 = 96 << 20;
 const PROCESSES: i64 = 64;
 const TMPFS: u64 = 8 << 20;
 const FILES: u64 = 128;
-/// Of the probe of the wall-clock limit.
-pub(super) const WALL_MS: u64 = 400;
+/// Milliseconds, and microseconds in each tenth of a second, for the probes of time: they are launched apart.
+const WALL_MS: u64 = 600;
+const QUOTA_US: i64 = 15_000;
+const PERIOD_US: u64 = 100_000;
 /// What the probes try.
 const SIGNALS_TRIED: u64 = 1100;
 
@@ -156,8 +158,7 @@ impl Setting {
             Processes => resources.is_some_and(|one| one.pids().is_some()) && !self.lacks("pids"),
             Memory => resources.is_some_and(|one| one.memory().is_some()) && !self.lacks("memory"),
             Cpus => {
-                let quota = resources.and_then(|one| one.cpu().as_ref()?.quota());
-                quota.is_some_and(|quota| quota <= 100_000) && !self.lacks("cpu limit")
+                resources.and_then(|one| one.cpu().as_ref()?.quota()).is_some() && !self.lacks("cpu limit")
             }
             WallClock => spec.airlock.wall_ms.is_some(),
         }
@@ -243,6 +244,20 @@ fn scale(spec: &mut Spec) {
         }
         process.set_rlimits(Some(limits));
     }
+}
+
+/// Lowers the limit of time that a probe is about, where there is one.
+pub(super) fn shorten(spec: &mut Spec, probe: &Probe) {
+    if probe.clauses == [Clause::WallClock] {
+        spec.airlock.wall_ms = spec.airlock.wall_ms.map(|wall| wall.min(WALL_MS));
+        return;
+    }
+    spec::resources(spec, |resources| {
+        if let Some(mut cpu) = resources.cpu().clone().filter(|cpu| cpu.quota().is_some()) {
+            cpu.set_quota(Some(QUOTA_US)).set_period(Some(PERIOD_US));
+            resources.set_cpu(Some(cpu));
+        }
+    });
 }
 
 /// The calls without which a probe cannot do what it tries, with their arguments; pointers as 8.

@@ -173,10 +173,10 @@ impl Probe {
         }
     }
 
-    /// Whether an outcome outside of any sandbox means that this host has nothing to try it on.
-    fn is_missing(&self, outside: &Outcome) -> bool {
-        let Outcome::Refused(number) = outside else {
-            return self.of_some_hosts && matches!(outside, Outcome::Absent(_));
+    /// Whether an outcome means that this host has nothing to try it on.
+    pub fn is_missing(&self, outcome: &Outcome) -> bool {
+        let Outcome::Refused(number) = outcome else {
+            return self.of_some_hosts && matches!(outcome, Outcome::Absent(_));
         };
         self.of_some_hosts
             && matches!(

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::clause::Clause;
-use super::expect::{Setting, WALL_MS};
+use super::expect::{Setting, shorten};
 use super::kit::{Kit, KitError};
 use super::{Answer, Outcome, Probe, Verdict, table};
 use crate::cgroups::CgroupPath;
@@ -111,7 +111,7 @@ impl Runner {
         let (_, mut outcomes) = self.launch(setting.spec.clone(), &others)?;
         for probe in waiting {
             let mut spec = setting.spec.clone();
-            spec.airlock.wall_ms = spec.airlock.wall_ms.map(|wall| wall.min(WALL_MS));
+            shorten(&mut spec, probe);
             let (end, mut found) = self.launch(spec, &[probe])?;
             if end.reason == Reason::WallTimeout {
                 found.insert(probe.id, Outcome::Killed(libc::SIGKILL));
@@ -181,12 +181,12 @@ impl Runner {
 
 /// Probes that are tried without Airlock: all but those of time, which a loaded machine stops as a limit does.
 pub fn unlimited() -> impl Iterator<Item = &'static Probe> {
-    table().filter(|probe| !waits(probe) && probe.clauses != [Clause::Cpus])
+    table().filter(|probe| !waits(probe))
 }
 
-/// It is for a launch of its own.
-fn waits(probe: &Probe) -> bool {
-    probe.clauses == [Clause::WallClock]
+/// It is for a launch of its own, whose limits of time are lower.
+pub(super) fn waits(probe: &Probe) -> bool {
+    probe.clauses == [Clause::WallClock] || probe.clauses == [Clause::Cpus]
 }
 
 /// Reads what the probe program printed. A probe without an answer is broken.

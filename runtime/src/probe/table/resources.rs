@@ -7,7 +7,10 @@ use super::errno;
 use crate::probe::Clause::*;
 use crate::probe::{Also, Probe};
 
-const FULL: Also = errno(&[Errno::ENOSPC], "the file system of a limited size is full");
+const FULL: Also = errno(
+    &[Errno::ENOSPC, Errno::EROFS],
+    "the file system of a limited size is full, or takes no writes at all",
+);
 const TOO_MANY: Also = errno(&[Errno::EAGAIN], "fork and sigqueue say EAGAIN at a limit");
 const TOO_MANY_FILES: Also = errno(&[Errno::EMFILE], "the limit of open files is reached");
 const OUT_OF_MEMORY: Also = Also {
@@ -28,5 +31,5 @@ pub(super) const PROBES: &[Probe] = &[
     Probe::new("limit.processes", "have more processes than the limit", &["children", "80"], &[Processes]).also(TOO_MANY),
     Probe::new("limit.memory", "use more memory than the limit", &["eat", "134217728"], &[Memory]).also(OUT_OF_MEMORY),
     Probe::new("limit.cpus", "use more CPUs than the limit", &["compute", "400"], &[Cpus]).host_may_refuse(),
-    Probe::new("limit.wall", "stay for longer than the limit", &["stay", "1200"], &[WallClock]).also(OUT_OF_TIME),
+    Probe::new("limit.wall", "stay for longer than the limit", &["stay", "1500"], &[WallClock]).also(OUT_OF_TIME),
 ];

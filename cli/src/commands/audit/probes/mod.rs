@@ -42,6 +42,8 @@ enum Judgement {
     Expected,
     /// A setting of the host stops what the policy allows.
     HostRefuses,
+    /// The host has nothing of the kind, inside and outside.
+    Missing,
     /// Otherwise than the policy says.
     Unexpected,
 }
@@ -71,8 +73,12 @@ pub(super) fn probe(policy: &str, args: &ProbeArgs, json: bool) -> Result<ExitCo
             (Verdict::Allowed, Verdict::Denied) if probe.host_may_refuse || probe.needs_root => {
                 Judgement::HostRefuses
             }
-            // Nothing of the kind is there to be allowed.
-            (Verdict::Allowed, Verdict::Denied) if probe.of_some_hosts => Judgement::HostRefuses,
+            _ if [&inside, &outside]
+                .iter()
+                .all(|found| found.get(probe.id).is_some_and(|outcome| probe.is_missing(outcome))) =>
+            {
+                Judgement::Missing
+            }
             _ => Judgement::Unexpected,
         };
         let counts = |outcome: &Outcome| {

@@ -31,7 +31,7 @@ pub(super) fn probes(report: &Report) -> String {
         }
         let mark = match row.result {
             Judgement::Expected => ' ',
-            Judgement::HostRefuses => '.',
+            Judgement::HostRefuses | Judgement::Missing => '.',
             Judgement::Unexpected => '!',
         };
         let clauses = if row.clauses.is_empty() { "-".into() } else { row.clauses.join(", ") };
