@@ -8,7 +8,8 @@ use crate::audit_live_args::ProbeArgs;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Exit status: 0 nothing of the severity of --fail-on or above, 1 something of it, 125 something could not be audited."
+Exit status: 0 nothing of the severity of --fail-on or above, 1 something of it (--probe: something unexpected; --mutate: \
+a clause that nothing proves; --against: less than the policy says), 125 something could not be audited."
 )]
 pub(crate) struct AuditArgs {
     #[command(subcommand)]
