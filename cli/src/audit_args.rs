@@ -2,17 +2,20 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::audit_live_args::ProbeArgs;
+
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Exit status: 0 nothing of the severity of --fail-on or above, 1 something of it, 125 something could not be audited."
+Exit status: 0 nothing of the severity of --fail-on or above, 1 something of it (--probe: something unexpected; --mutate: \
+a clause that nothing proves; --against: less than the policy says), 125 something could not be audited."
 )]
 pub(crate) struct AuditArgs {
     #[command(subcommand)]
     pub(crate) command: Option<AuditCommand>,
     /// Policies (built-in names or files), OCI bundles (directories or config.json), task directories
-    #[arg(value_name = "FILE|DIR", required_unless_present_any = ["rules", "schema"])]
+    #[arg(value_name = "FILE|DIR", required_unless_present_any = ["rules", "schema", "probe", "mutate", "pid"])]
     pub(crate) names: Vec<String>,
     /// Print JSON
     #[arg(long)]
@@ -26,6 +29,8 @@ pub(crate) struct AuditArgs {
     /// Print the JSON Schema of --json
     #[arg(long)]
     pub(crate) schema: bool,
+    #[command(flatten)]
+    pub(crate) live: ProbeArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

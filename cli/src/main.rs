@@ -2,6 +2,7 @@
 
 mod args;
 mod audit_args;
+mod audit_live_args;
 mod commands;
 mod output;
 mod task_args;

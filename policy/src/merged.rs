@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{Capability, LinuxSeccomp};
 use serde::{Serialize, Serializer};
 
 use crate::diagnostic::{Diagnostic, Fault, Place, PolicyError, Spot};
+use crate::host::TOP;
 use crate::schema::{BestEffort, Groups, Ids, MountMode, NetworkMode, RootKind};
 use crate::units::{Duration, Size};
 
@@ -252,6 +253,14 @@ impl Policy {
         };
         let text = serde_json::to_string(&(self, content)).map_err(json)?;
         Ok(airlock_runtime::spec::digest(text.as_bytes()))
+    }
+
+    /// Places of the host that are seen inside, files in `/etc` apart.
+    pub fn shows(&self) -> impl Iterator<Item = &Path> {
+        let tops: &[&str] = if self.root.kind == RootKind::Host { &TOP } else { &[] };
+        let root = self.root.path.as_deref().filter(|_| self.root.kind == RootKind::Dir);
+        let sources = self.mount.iter().map(|mount| mount.source.as_path());
+        tops.iter().map(Path::new).chain(root).chain(sources)
     }
 
     /// Where a clause was last set: `limits.memory`, `[[mount]] /data` (its target), `[[mount]] /data source`,

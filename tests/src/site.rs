@@ -237,6 +237,26 @@ impl Site {
         command
     }
 
+    /// `airlock audit WORDS` of `--probe` and `--mutate`, as [`Site::lead`] has it.
+    #[track_caller]
+    pub fn audit<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Ended {
+        let path = self.path("bin/airlock-probe");
+        if !path.exists() {
+            fs::copy(program("airlock-probe"), &path).expect("Airlock's programs: build airlock first");
+        }
+        let mut command = self.command(&self.airlock());
+        command.arg("audit").args(words);
+        if let Some(parent) = self.cgroups() {
+            command.args(["--cgroup-parent", parent.name()]);
+        }
+        match (self.limits(), self.caller.is_root()) {
+            (true, true) => {}
+            (true, false) => drop(command.args(["--best-effort", "devices"])),
+            (false, _) => drop(command.args(["--best-effort", "limits,devices"])),
+        }
+        crate::run::start(command, Duration::from_secs(240)).end()
+    }
+
     /// Where the probe lies inside, under a policy of [`Site::policy`].
     pub fn probe_inside() -> &'static str {
         PROBE

@@ -24,7 +24,7 @@ pub(crate) mod score;
 pub(crate) mod task;
 
 /// The spec of a policy with the command line on top.
-fn spec(policy: &str, overrides: Overrides, command: Vec<String>) -> Result<Spec> {
+pub(crate) fn spec(policy: &str, overrides: Overrides, command: Vec<String>) -> Result<Spec> {
     let cwd = std::env::current_dir()?;
     resolved(&Policy::load(policy, &overrides, &cwd)?, command)
 }
@@ -39,7 +39,7 @@ fn resolved(policy: &Policy, command: Vec<String>) -> Result<Spec> {
 }
 
 /// The value of `--cgroup-parent`.
-fn cgroup_parent(path: &Path) -> Result<CgroupPath> {
+pub(crate) fn cgroup_parent(path: &Path) -> Result<CgroupPath> {
     CgroupPath::new(path)
         .with_context(|| format!("--cgroup-parent {}", output::escape(&path.display().to_string())))
 }

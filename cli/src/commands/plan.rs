@@ -25,7 +25,7 @@ pub(crate) fn plan(args: PlanArgs) -> Result<ExitCode> {
 }
 
 /// The plan as it would be launched, but that no range of ids is taken: it has the pool's first.
-pub(super) fn shown(spec: &Spec, cgroup_parent: Option<CgroupPath>) -> Result<Plan> {
+pub(crate) fn shown(spec: &Spec, cgroup_parent: Option<CgroupPath>) -> Result<Plan> {
     let ids = if is_root() { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
     let facts = HostFacts::read(spec, ids)?;
     Ok(compile(spec, &facts, &Placement { id: "ID".into(), cgroup_parent })?)

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::candidate::{Found, gate_refusal};
+use super::candidate::{Found, gate_refusal, open_below, refusal};
 use super::directory::read_file;
 use super::error::{RunError, call};
 use super::grader::{Grader, RunningGrader};
@@ -108,7 +108,7 @@ impl Supervisor {
                 }
             }
             Act::CancelValidation { ticket } => self.cancel(*ticket, room),
-            Act::Submit { candidate } => match research() {
+            Act::Submit { candidate } => match research().and_then(|()| self.is_there(candidate)) {
                 Ok(()) => {
                     self.append(Event::Chosen { name: candidate.as_str().to_owned() })?;
                     Ok(Ok(Done::Accepted))
@@ -122,6 +122,14 @@ impl Supervisor {
                 }
                 Err(refusal) => Ok(Err(refusal)),
             },
+        }
+    }
+
+    /// Whether there is a directory of this name, so that a slip of the pen does not end research.
+    fn is_there(&self, candidate: &CandidateName) -> Result<(), Refusal> {
+        match open_below(&self.directory.join("work/workspace"), candidate.as_str()) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(refusal(&error).unwrap_or_else(|| ErrorCode::Internal.into())),
         }
     }
 

@@ -350,7 +350,7 @@ fn read_rows(path: &Path, rows: &mut Vec<String>) -> Result<(), RunError> {
 }
 
 /// A directory below `base`, found without following any link.
-fn open_below(base: &Path, name: &str) -> Result<OwnedFd, SealError> {
+pub(crate) fn open_below(base: &Path, name: &str) -> Result<OwnedFd, SealError> {
     let path = || TreePath::new(name).unwrap_or(TreePath::ROOT);
     let base = File::open(base).map_err(|error| {
         SealError::at("opening", &TreePath::ROOT)(Errno::from_io_error(&error).unwrap_or(Errno::IO))

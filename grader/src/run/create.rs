@@ -24,7 +24,7 @@ use super::manifest::{
 use super::parts::part_digest;
 use super::phase::policy_digest;
 use super::state::State;
-use super::{Means, RunDirectory, Supervisor};
+use super::{Means, RunDirectory, Supervisor, unseen};
 use crate::Digest;
 use crate::journal::{Decision, Event, Genesis, Journal, Moment, Record, canonical};
 use crate::seal::{Limits, Sealed, Store, seal_without};
@@ -77,6 +77,7 @@ impl Supervisor {
         lower(&mut task, &options.best_effort);
         let directory = RunDirectory::create(path)?;
         let made = || -> Result<Supervisor, RunError> {
+            unseen::check(&task, directory.path(), &supplied)?;
             directory.check_room()?;
             let harness = make_harness(&directory, &means.programs, &task)?;
             let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
@@ -121,6 +122,7 @@ impl Supervisor {
         // A run whose task is not what it was can still be closed.
         if state.closed.is_none() && decision != Some(Decision::Close) {
             same_task(&task, &manifest)?;
+            unseen::check(&task, directory.path(), &manifest.digests.supplied)?;
         }
         let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
         let frozen = store.get(manifest.digests.frozen).map_err(tree("looking for the frozen source"))?;

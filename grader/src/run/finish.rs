@@ -8,6 +8,7 @@ use super::error::RunError;
 use super::page::{REPORT, page};
 use super::parts::part_digest;
 use super::phase::end_report;
+use super::state::names;
 use super::{RunDirectory, Supervisor};
 use crate::Digest;
 use crate::journal::{Decision, Event, Outcome, Record, canonical};
@@ -25,6 +26,12 @@ impl Supervisor {
     /// Writes down the result.
     pub(crate) fn conclude(&self) -> Result<(), RunError> {
         self.append(result(&self.state(), self.task.lifecycle, &self.manifest)?)
+    }
+
+    /// What the receipt calls weaker, in words.
+    pub fn weaker(&self) -> Result<Vec<String>, RunError> {
+        let receipt = read_file(&self.directory.join(RECEIPT))?;
+        Ok(crate::receipt::verify(&receipt, &self.key.public())?.predicate.weaker)
     }
 
     /// Writes the page and the receipt of a closed run, and removes what nobody needs any more. A run that has its
@@ -93,13 +100,16 @@ pub(crate) fn predicate(
     let state = super::state::State::of(records);
     let mut phases = Vec::new();
     let mut weaker: Vec<String> = manifest.overrides.clone();
+    let mut lowerings: Vec<(String, Vec<String>)> = Vec::new();
     for record in records {
         let Event::PhaseStarted { phase, name, spec, .. } = &record.event else { continue };
         let report = end_report(directory.path(), *phase, name)?;
         for lowered in &report.lowered {
-            let words = format!("{}: {}", name, serde_json::to_string(lowered).unwrap_or_default());
-            if !weaker.contains(&words) {
-                weaker.push(words);
+            let words = serde_json::to_string(lowered).unwrap_or_default();
+            match lowerings.iter_mut().find(|(known, _)| *known == words) {
+                Some((_, names)) if !names.contains(name) => names.push(name.clone()),
+                Some(_) => {}
+                None => lowerings.push((words, vec![name.clone()])),
             }
         }
         phases.push(PhaseEvidence {
@@ -109,6 +119,14 @@ pub(crate) fn predicate(
             spec: *spec,
             evidence: Digest::of(&canonical(&report.enforced)?),
         });
+    }
+    weaker.extend(lowerings.into_iter().map(|(words, names)| format!("{}: {words}", names.join(", "))));
+    for claim in &state.claims {
+        let fault = directory.phase(claim.phase, names::SCORE).join("fault.txt");
+        if claim.verdict.is_some() && fault.exists() {
+            let why = String::from_utf8_lossy(&read_file(&fault)?).into_owned();
+            weaker.push(format!("phase {} gave no verdict that counts: {why}", claim.phase));
+        }
     }
     if state.decisions.contains(&Decision::Again) {
         weaker.push("an operator let what was interrupted be done again".into());

@@ -41,6 +41,7 @@ mod research;
 mod scoring;
 pub mod state;
 pub mod status;
+mod unseen;
 mod validation;
 pub mod verdict;
 pub mod verify;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::options::UnknownOption;
-pub(crate) use self::options::limit_name;
+pub(crate) use self::options::{limit_name, rlimit_number};
 pub use self::step::{
     Access, Action, Entry, Idmap, LandlockRule, Limit, MountFlags, MountId, Namespace, Owner, Step,
 };
@@ -528,7 +528,7 @@ fn payload(process: &oci_spec::runtime::Process) -> Result<Payload, PlanError> {
 /// are higher: the tighter of the two confines, and raising it would need CAP_SYS_RESOURCE.
 fn rlimits(process: &oci_spec::runtime::Process, facts: &HostFacts) -> Vec<Limit> {
     let limit = |limit: &oci_spec::runtime::PosixRlimit| {
-        let resource = options::rlimit_number(limit.typ());
+        let resource = rlimit_number(limit.typ());
         let most = match resource {
             libc::RLIMIT_NOFILE => facts.open_files,
             libc::RLIMIT_SIGPENDING => facts.pending_signals,

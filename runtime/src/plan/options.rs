@@ -78,7 +78,7 @@ pub(super) fn is_read_write_bind(mount: &Mount) -> bool {
 }
 
 /// The `RLIMIT_*` number of getrlimit(2).
-pub(super) fn rlimit_number(limit: PosixRlimitType) -> u32 {
+pub(crate) fn rlimit_number(limit: PosixRlimitType) -> u32 {
     match limit {
         PosixRlimitType::RlimitCpu => libc::RLIMIT_CPU,
         PosixRlimitType::RlimitFsize => libc::RLIMIT_FSIZE,

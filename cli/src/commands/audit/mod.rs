@@ -1,5 +1,7 @@
 //! `airlock audit`.
 
+mod live;
+mod probes;
 mod seccomp;
 mod task;
 
@@ -15,6 +17,15 @@ use crate::output;
 pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
     if let Some(AuditCommand::Seccomp(args)) = args.command {
         return seccomp::seccomp(&args);
+    }
+    if let Some(policy) = &args.live.probe {
+        return probes::probe(policy, &args.live, args.json);
+    }
+    if let Some(policy) = &args.live.mutate {
+        return probes::mutate(policy, &args.live, args.json);
+    }
+    if let Some(name) = &args.live.pid {
+        return live::live(name, args.live.against.as_deref(), args.json);
     }
     if args.rules {
         output::print(&markdown())?;

@@ -1,5 +1,6 @@
 //! `airlock task run` and `airlock task resume`.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -8,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use airlock_grader::journal::{Decision, Event, Outcome, Record};
 use airlock_grader::receipt::SecretKey;
 use airlock_grader::run::{CreateOptions, Ending, Means, Programs, Supervisor};
-use airlock_policy::BestEffort;
+use airlock_policy::{BestEffort, Overrides};
 use airlock_runtime::launcher::Launcher;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -38,7 +39,21 @@ pub(crate) fn run(args: RunTaskArgs) -> Result<ExitCode> {
         explore,
         best_effort,
     };
+    can_be_limited(&options, &args.supervisor)?;
     lead(&args.supervisor, &path, |means| Ok(Supervisor::create(&path, options, means)?))
+}
+
+/// Tells before a run is made that this host cannot limit its sandboxes.
+fn can_be_limited(options: &CreateOptions, supervisor: &SupervisorArgs) -> Result<()> {
+    let best_effort = options.best_effort.iter().map(|clause| clause.word().to_owned()).collect();
+    let overrides = Overrides { best_effort, ..Overrides::default() };
+    let spec = crate::commands::spec("grader", overrides, vec!["/grader".into()])?;
+    let parent = supervisor.cgroup_parent.as_deref().map(crate::commands::cgroup_parent).transpose()?;
+    let planned = crate::commands::plan::shown(&spec, parent);
+    planned.map(drop).context(
+        "the sandboxes of a run cannot be set up here; where limits are what is missing, \
+        `--best-effort limits` lets them be lowered, and the receipt says so",
+    )
 }
 
 pub(crate) fn resume(args: ResumeArgs) -> Result<ExitCode> {
@@ -106,7 +121,9 @@ fn finish(supervisor: &Supervisor, ending: &Ending, json: bool) -> Result<ExitCo
     let (ended, status, words) = match ending {
         Ending::Closed(outcome) => {
             let (receipt, report) = (run.join("receipt.json"), run.join("report.html"));
-            let words = format!("receipt  {}\nreport   {}\n", receipt.display(), report.display());
+            let weaker = supervisor.weaker()?;
+            let mut words: String = weaker.iter().map(|words| format!("note     {words}\n")).collect();
+            let _ = writeln!(words, "receipt  {}\nreport   {}", receipt.display(), report.display());
             let status = if *outcome == Outcome::Scored { 0 } else { NO_SCORE };
             (Ended::Closed { outcome: *outcome, run, receipt, report }, status, words)
         }
@@ -180,7 +197,8 @@ pub(super) fn words(event: &Event) -> String {
         }
         Event::Interrupted { cause } => format!("  interrupted: {cause}"),
         Event::Resumed {} => "  resumed".to_owned(),
-        Event::Decided { decision } => format!("  an operator decided: {decision:?}"),
+        Event::Decided { decision: Decision::Again } => "  an operator lets it be done again".to_owned(),
+        Event::Decided { decision: Decision::Close } => "  an operator closes the run".to_owned(),
         Event::Recovered { dropped_bytes } => format!("  {dropped_bytes} bytes of a torn line were dropped"),
         Event::Closed { outcome } => {
             let outcome = serde_json::to_value(outcome).unwrap_or_default();

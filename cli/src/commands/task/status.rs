@@ -63,8 +63,11 @@ fn words(status: &RunStatus) -> String {
             Some(pid) => {
                 let _ = write!(text, "\nsupervisor at work, pid {pid}");
             }
+            None if status.interrupted.is_some() => {
+                text += "\nsupervisor none is seen from here; `airlock task resume` with `--again` or `--close` decides";
+            }
             None => {
-                text += "\nsupervisor none is seen from here; `airlock task resume` takes the run up again"
+                text += "\nsupervisor none is seen from here; `airlock task resume` takes the run up again";
             }
         }
     }

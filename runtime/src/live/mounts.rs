@@ -1,0 +1,60 @@
+//! Mounts, as proc_pid_mountinfo(5) lists them.
+
+use serde::Serialize;
+
+/// A mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MountView {
+    /// The kernel's number of it.
+    pub id: u64,
+    /// Where, as the process sees it.
+    pub target: String,
+    /// Which part of the file system is mounted there.
+    pub root: String,
+    /// Type of the file system.
+    pub kind: String,
+    /// Options of the mount.
+    pub options: Vec<String>,
+    /// It exchanges mount events with others.
+    pub propagates: bool,
+}
+
+impl MountView {
+    /// Whether it has an option.
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|found| found == option)
+    }
+}
+
+pub(super) fn parse(text: &str) -> Vec<MountView> {
+    text.lines().filter_map(line).collect()
+}
+
+fn line(line: &str) -> Option<MountView> {
+    let (before, after) = line.split_once(" - ")?;
+    let fields: Vec<&str> = before.split(' ').collect();
+    let [id, _parent, _device, root, target, options, tags @ ..] = &fields[..] else { return None };
+    Some(MountView {
+        id: id.parse().ok()?,
+        target: (*target).to_owned(),
+        root: (*root).to_owned(),
+        kind: after.split(' ').next()?.to_owned(),
+        options: options.split(',').map(str::to_owned).collect(),
+        propagates: tags.iter().any(|tag| tag.starts_with("shared:") || tag.starts_with("master:")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let mounts =
+            parse("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\njunk\n");
+        assert_eq!(mounts.len(), 1);
+        let mount = &mounts[0];
+        assert_eq!((mount.id, &*mount.root, &*mount.target, &*mount.kind), (36, "/mnt1", "/mnt2", "ext3"));
+        assert!(mount.propagates && mount.has("noatime") && !mount.has("ro"));
+    }
+}

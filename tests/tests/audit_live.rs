@@ -1,0 +1,147 @@
+//! `airlock audit --pid`: what confines processes that run, of any runtime.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use airlock_tests::{Site, skip, within};
+use serde_json::Value;
+
+/// A process of the test's own, ended with it.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        Process(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn audit(site: &Site, words: &[&str]) -> (i32, Value) {
+    let ended = site.airlock_with([&["audit", "--json"], words].concat());
+    let report = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"));
+    (ended.code, report)
+}
+
+fn shared(report: &Value, kind: &str) -> bool {
+    let all = report["process"]["namespaces"].as_array().unwrap();
+    all.iter().find(|namespace| namespace["kind"] == kind).unwrap()["shared"].as_bool().unwrap()
+}
+
+fn says(findings: &Value, what: &str, open: bool) -> bool {
+    let mut all = findings.as_array().unwrap().iter();
+    all.any(|finding| finding["what"].as_str().unwrap().contains(what) && finding["open"] == open)
+}
+
+/// A child of a process with this name, however deep.
+fn descendant(of: i32, name: &str) -> Option<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).ok()?;
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find_map(|pid: i32| {
+        let is =
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name);
+        if is { Some(pid) } else { descendant(pid, name) }
+    })
+}
+
+#[test]
+fn a_sandbox_is_what_its_policy_says() {
+    let site = Site::new();
+    let policy = site.policy("");
+    let mut command = vec!["run", "-d", "--policy", policy.to_str().unwrap()];
+    if let Some(parent) = site.cgroups() {
+        command.extend(["--cgroup-parent", parent.name()]);
+    }
+    let started = site.airlock_with([&command[..], &["--", "sleep", "60"]].concat()).succeeded();
+    let id = started.stdout.trim();
+    let (code, report) = audit(&site, &["--pid", id, "--against", policy.to_str().unwrap()]);
+    assert_eq!(report["process"]["name"], "sleep");
+    for kind in ["user", "mount", "pid", "network", "ipc", "uts"] {
+        assert!(!shared(&report, kind), "{kind}");
+    }
+    assert_eq!(report["process"]["seccomp_mode"], 2);
+    assert_eq!(report["process"]["capabilities"]["bounding"], serde_json::json!([]));
+    assert!(report["process"]["environment"].as_array().unwrap().contains(&"HOME".into()));
+    let missed = report["process"]["unseen"].as_array().unwrap();
+    assert!(missed.iter().any(|one| one["what"] == "the filter's instructions"), "{missed:?}");
+    if site.limits() {
+        assert_eq!(code, 0, "{}", report["against"]);
+        assert!(says(&report["exposure"], "4294967296", false), "{}", report["exposure"]);
+    } else {
+        // Best effort: the policy asks for limits that this caller cannot have, and the audit sees that they are not there.
+        assert_eq!(code, 1);
+        assert!(says(&report["against"], "memory: ", true), "{}", report["against"]);
+    }
+    let text = site.airlock_with(["audit", "--pid", id]).succeeded().stdout;
+    assert!(text.contains("not seen") && text.contains("1 seccomp filter(s)"), "{text}");
+    site.airlock_with(["kill", id]).succeeded();
+    assert_eq!(site.airlock_with(["audit", "--pid", "nosuchsandbox"]).code, 125);
+}
+
+#[test]
+fn a_bare_process_is_confined_by_nothing() {
+    let site = Site::new();
+    let started = site.start_outside(["rest", "60"]);
+    let pid = started.pid().to_string();
+    let (code, report) = audit(&site, &["--pid", &pid, "--against", "base"]);
+    assert_eq!(code, 1);
+    assert!(shared(&report, "user") && shared(&report, "network"));
+    assert!(says(&report["against"], "is not filtered", true), "{}", report["against"]);
+    assert!(says(&report["against"], "no_new_privs is not set", true));
+    assert!(says(&report["exposure"], "no seccomp", true));
+    nix::sys::signal::kill(started.pid(), nix::sys::signal::Signal::SIGKILL).unwrap();
+    started.end();
+}
+
+/// A descriptor of a directory outside that was left open leads out of the root (CVE-2024-21626).
+#[test]
+fn a_directory_left_open_under_bubblewrap_is_found() {
+    let site = Site::new();
+    let bwrap = "exec bwrap --unshare-all --die-with-parent --ro-bind /usr /usr --symlink usr/lib64 /lib64 --symlink usr/lib /lib \
+                 --proc /proc --dev /dev -- /usr/bin/sleep 60";
+    let audited = |redirection: &str| {
+        let process = Process::start(Command::new("sh").args(["-c", &format!("{bwrap} {redirection}")]));
+        let mut found = None;
+        let started = within(Duration::from_secs(5), || {
+            found = descendant(process.pid(), "sleep");
+            found.is_some()
+        });
+        started.then(|| audit(&site, &["--pid", &found.unwrap().to_string()]).1)
+    };
+    if site.caller() != airlock_tests::Caller::Root {
+        skip!("bubblewrap is started by the tests themselves, whose processes this caller may not look into");
+    }
+    let Some(clean) = audited("") else { skip!("there is no bubblewrap") };
+    assert!(!says(&clean["exposure"], "is a directory outside", true), "{}", clean["exposure"]);
+    assert!(!shared(&clean, "network") && clean["process"]["seccomp_mode"] == 0);
+    let leaky = audited("7</etc").unwrap();
+    assert!(says(&leaky["exposure"], "descriptor 7 is a directory outside", true), "{}", leaky["exposure"]);
+}
+
+/// What this caller may not read is said, and nothing is made up in its place.
+#[test]
+fn what_cannot_be_seen_is_said() {
+    let site = Site::user();
+    let (code, report) = audit(&site, &["--pid", "1"]);
+    assert_eq!(code, 0);
+    let missed: Vec<&str> = report["process"]["unseen"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["what"].as_str().unwrap())
+        .collect();
+    if nix::unistd::geteuid().is_root() {
+        assert!(missed.contains(&"the user namespace") && missed.contains(&"open descriptors"), "{missed:?}");
+        assert_eq!(report["process"]["namespaces"], serde_json::json!([]));
+    }
+    assert!(missed.contains(&"Landlock's rules"));
+}
