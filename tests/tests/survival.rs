@@ -174,21 +174,10 @@ fn closed_streams_do_not_end_the_sandbox() {
 #[test]
 fn closed_streams_of_the_caller_are_replaced() {
     let site = Site::new();
-    let script = "exec \"$@\" 0<&- 1>&- 2>&-";
-    let policy = site.policy("");
-    let report = site.path("closed.json");
-    let mut words: Vec<std::ffi::OsString> =
-        vec!["-c".into(), script.into(), "sh".into(), site.airlock().into()];
-    words.extend(["run".into(), "--report".into(), report.clone().into(), "--policy".into(), policy.into()]);
-    if let Some(parent) = site.cgroups() {
-        words.extend(["--cgroup-parent".into(), parent.name().into()]);
-    }
-    words.extend(["--", PROBE, "descriptors"].map(Into::into));
-    let mut shell = std::process::Command::new("/bin/sh");
-    shell.args(&words).env("XDG_RUNTIME_DIR", site.path("state"));
-    site.caller().become_by(&mut shell);
-    assert!(shell.status().unwrap().success());
-    let report = airlock_tests::Report::read(&report).expect("a report");
+    let close = "exec \"$0\" \"$@\" 0<&- 1>&- 2>&-";
+    let run = run(&site).in_program("/bin/sh", &["-c", close]);
+    let ended = run.end([PROBE, "descriptors"]).succeeded();
+    let report = ended.report();
     assert_eq!(report.reason(), "exited", "{report}");
 }
 
@@ -242,7 +231,7 @@ fn killing_any_process_of_airlock_kills_the_sandbox() {
         assert!(ended.code > 0, "{ended}");
         site.airlock_with(["gc"]).succeeded();
     }
-    drop(first);
+    first.airlock_with(["gc"]).succeeded();
 }
 
 /// Input reaches the payload, and its end too.

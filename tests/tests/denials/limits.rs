@@ -237,7 +237,7 @@ fn a_limit_is_never_dropped_in_silence() {
         "version = 1\nname = \"strict-limits\"\nextends = \"base\"\nbest_effort = [\"devices\"]\n\
          [limits]\nmemory = \"64MiB\"\n",
     );
-    site.run().policy(&policy).end(["true"]).refused(&["memory", "best-effort"]);
+    site.run().policy(&policy).end(["true"]).refused(&["limits", "best-effort"]);
     let lowered = site.run().policy(&policy).flag("--best-effort", "limits").end(["true"]).succeeded();
     assert!(lowered.report().lowered().contains("limits"), "{}", lowered.report());
 }

@@ -17,6 +17,9 @@ fn filter_answers(call: &str, arguments: &[&str]) {
     let action: Vec<&str> = ["call", call].into_iter().chain(arguments.iter().copied()).collect();
     site.inside("", &action).refused(&["EPERM"]);
     let answer = site.inside(&format!("[seccomp]\nallow = [\"{call}\"]\n"), &action);
+    if answer == Outcome::Refused("EPERM".into()) && Site::user().outside(&action) == answer {
+        skip!("this kernel refuses {call} by itself to whoever has no capability");
+    }
     assert_ne!(answer, Outcome::Refused("EPERM".into()), "{call} is still refused once it is allowed");
 }
 
