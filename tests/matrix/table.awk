@@ -6,8 +6,7 @@
 /^@refused / { note("refused", $0) }
 /^@failed /  { note("FAILED", $0) }
 /^@broken /  { failed++; note("FAILED", $0) }
-/^@absent /  { sub(/^@broken /  { failed++; note("FAILED", $0) }
-/^@absent /, ""); absent[++absents] = $0 }
+/^@absent /  { sub(/^@absent /, ""); absent[++absents] = $0 }
 # The same line of several legs is said once, with their names.
 function note(kind, line) {
     sub(/^@[a-z]+ /, "", line); line = kind ": " line

@@ -193,7 +193,8 @@ fn denies_the_kernel_log(group: &Path) -> bool {
     opens(None) && !opens(Some(group.join("cgroup.procs")))
 }
 
-fn landlock_abi() -> i64 {
+/// The kernel's Landlock ABI; -1 without Landlock.
+pub fn landlock_abi() -> i64 {
     // SAFETY: with a null attribute and the version flag, the call only returns a number.
     unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, 1_usize) }
 }
