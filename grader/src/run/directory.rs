@@ -270,7 +270,8 @@ mod tests {
         }
         fs::create_dir(path.join("closed")).unwrap();
         fs::create_dir(path.join("closed/below")).unwrap();
-        fs::set_permissions(path.join("closed"), std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+        fs::set_permissions(path.join("closed"), std::os::unix::fs::PermissionsExt::from_mode(0o000))
+            .unwrap();
         std::os::unix::fs::symlink("/", path.join("link")).unwrap();
         remove_directory(&path).unwrap();
         assert!(!path.exists());
