@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::overlap::{HiddenRows, Overlap};
 use super::{Refusal, Rule, blob, has_suffix, rows};
 use crate::changeset::{Change, Changeset, ChangesetError, Mark, Sides, hunks, lines, text_of};
-use crate::seal::{Sealed, Store, TreePath};
+use crate::seal::{Entry, Sealed, Store, TreePath};
 
 /// What a changeset may hold. Zero turns a counted rule off where it says so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,6 +146,16 @@ impl PatchGate {
                 self.check_text(path, &sides, hidden, &mut numbers, &mut refusals)?;
             }
         }
+        let names: Vec<Added<'_>> = changeset
+            .files()
+            .iter()
+            .filter(|change| matches!(change, Change::Added { .. }))
+            .map(|change| Added { hunk: 1, line: 1, text: change.path().as_str() })
+            .collect();
+        if let Some((_, what, found)) = blob::find(&names, none_is_all(self.rules.max_encoded)) {
+            let why = format!("{found} characters in the names of added files look like {what}");
+            refusals.push(Refusal::new(Rule::EncodedBlob, &TreePath::ROOT, why));
+        }
         let whole = [
             (Rule::TotalSize, "bytes", bytes, self.rules.max_total_bytes),
             (Rule::FileCount, "files", changeset.files().len() as u64, self.rules.max_files),
@@ -171,6 +181,23 @@ impl PatchGate {
             self.check_place(change, &sides.frozen, &mut refusals);
             if let Some(hidden) = hidden {
                 check_rows(change.path(), &sides, hidden, "the text of a hidden row", &mut refusals)?;
+            }
+        }
+        // Directories are no changes, but a tree has them, and names can say anything.
+        let frozen = sides.frozen.manifest();
+        let added = sides
+            .contents
+            .manifest()
+            .entries()
+            .filter(|(path, entry)| **entry == Entry::Directory && frozen.get(path).is_none());
+        for (path, _) in added {
+            let holds_files =
+                sides.contents.manifest().below(path).any(|(_, below)| below.as_file().is_some());
+            if !holds_files && !self.editable.is_match(path.as_str()) {
+                refusals.push(Refusal::new(Rule::Editable, path, "not an editable path"));
+            }
+            if hidden.is_some_and(|hidden| !hidden.overlaps(path.as_str()).is_empty()) {
+                refusals.push(Refusal::new(Rule::HiddenRow, path, "the text of a hidden row in a name"));
             }
         }
         Ok(refusals)
@@ -281,6 +308,9 @@ impl PatchGate {
     }
 }
 
+/// Largest file in which rows are looked for, in bytes; weights are larger.
+const LARGEST_SEARCHED: u64 = 256 << 20;
+
 /// The hidden rows that a changed file holds and the frozen one does not.
 fn check_rows(
     path: &TreePath,
@@ -289,10 +319,18 @@ fn check_rows(
     why: &str,
     refusals: &mut Vec<Refusal>,
 ) -> Result<(), ChangesetError> {
+    // Bytes that are no text are looked at as far as they are: UTF-16 is ASCII with zeros between.
     let text = |tree: &Sealed| match tree.manifest().file(path) {
-        Some(file) => Ok(text_of(tree, path, file)?.unwrap_or_default()),
-        None => Ok::<_, ChangesetError>(String::new()),
+        Some(file) if file.size <= LARGEST_SEARCHED => {
+            let mut bytes = tree.read(path, LARGEST_SEARCHED)?;
+            bytes.retain(|byte| *byte != 0);
+            Ok::<_, ChangesetError>(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        _ => Ok(String::new()),
     };
+    if !hidden.overlaps(path.as_str()).is_empty() {
+        refusals.push(Refusal::new(Rule::HiddenRow, path, "the text of a hidden row in a name"));
+    }
     for overlap in new_rows(hidden, &text(&sides.frozen)?, &text(&sides.contents)?) {
         let line = Some(overlap.line);
         refusals.push(Refusal { line, ..Refusal::new(Rule::HiddenRow, path, why) });

@@ -208,3 +208,50 @@ fn a_hidden_row_is_found_in_what_was_added() {
     );
     assert_eq!(found, []);
 }
+
+/// What a whole tree is told to hold, empty directories with it.
+fn tree_refusals(hidden: &HiddenRows, new: Files<'_>, directories: &[&str]) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("store")).unwrap();
+    let (old, tree) = (dir.path().join("old"), dir.path().join("new"));
+    for root in [&old, &tree] {
+        fs::create_dir_all(root.join("data")).unwrap();
+    }
+    for (path, bytes) in new {
+        fs::write(tree.join(path), bytes).unwrap();
+    }
+    directories.iter().for_each(|path| fs::create_dir_all(tree.join(path)).unwrap());
+    let sealed = |root| seal(File::open(root).unwrap().as_fd(), &store, &Limits::default()).unwrap();
+    let changes = crate::changeset::between(&sealed(old), &sealed(tree));
+    let rules = PatchRules { editable: vec!["data/**".into()], ..PatchRules::default() };
+    let refusals = PatchGate::new(rules).unwrap().check_tree(&changes, &store, Some(hidden)).unwrap();
+    refusals.iter().map(ToString::to_string).collect()
+}
+
+/// Rows in the training data, written so that they are no text, or in names.
+#[test]
+fn hidden_rows_of_a_tree_are_found_in_what_is_no_text_and_in_names() {
+    const ROW: &str = "0,0,5,13,9,1,0,0,0,0,13,15,10,15,5,0,0,3,15,2";
+    let hidden = HiddenRows::new([ROW]);
+    let wide: Vec<u8> = ROW.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for bytes in [ROW.as_bytes(), &[ROW.as_bytes(), b"\0"].concat(), &[b"\xff\xfe", &*wide].concat()] {
+        let told = tree_refusals(&hidden, &[("data/extra.csv", bytes)], &[]);
+        assert!(told.len() == 1 && told[0].contains("[hidden-row]"), "{told:?}");
+    }
+    let name = format!("data/{ROW}");
+    assert!(tree_refusals(&hidden, &[(&*name, b"")], &[])[0].contains("in a name"));
+    assert!(tree_refusals(&hidden, &[], &[&name])[0].contains("in a name"));
+    assert!(tree_refusals(&hidden, &[], &["elsewhere"])[0].contains("elsewhere: not an editable path"));
+    assert_eq!(tree_refusals(&hidden, &[("data/extra.csv", b"1,2,3")], &["data/new"]), [""; 0]);
+}
+
+#[test]
+fn names_do_not_carry_weights() {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::URL_SAFE.encode(noise(3000));
+    let names: Vec<String> =
+        text.as_bytes().chunks(200).map(|part| format!("src/{}", str::from_utf8(part).unwrap())).collect();
+    let new: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
+    let told = shown(&rules(), &[], &new);
+    assert!(told.len() == 1 && told[0].contains("in the names of added files"), "{told:?}");
+}

@@ -25,6 +25,9 @@ use crate::task::{Lifecycle, Submission, Task};
 /// Longest asset whose rows a gate looks for, in bytes.
 const LONGEST_ROWS: u64 = 1 << 30;
 
+/// Most that is shown of a change as a patch, in bytes. A patch is text in memory.
+const LONGEST_PATCH: u64 = 64 << 20;
+
 /// What was found where the candidate should be.
 pub(crate) enum Found<T> {
     /// It is sealed.
@@ -130,13 +133,16 @@ impl Supervisor {
         let failed = changeset("writing a changeset");
         let candidate = changes.digest().map_err(&failed)?;
         let json = changes.to_json().map_err(&failed)?;
-        let patch = render_patch(changes, &self.store).map_err(&failed)?;
-        let place = self.directory.join("changesets");
-        write_file(&place.join(format!("{}.json", candidate.hex())), &json)?;
-        write_file(&place.join(format!("{}.patch", candidate.hex())), patch.as_bytes())?;
         let sizes =
             changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size));
         let (files, bytes) = (changes.files().len() as u64, sizes.sum());
+        let patch = match bytes {
+            ..=LONGEST_PATCH => render_patch(changes, &self.store).map_err(&failed)?,
+            _ => format!("# {files} files of {bytes} bytes: too much to be shown as a patch\n"),
+        };
+        let place = self.directory.join("changesets");
+        write_file(&place.join(format!("{}.json", candidate.hex())), &json)?;
+        write_file(&place.join(format!("{}.patch", candidate.hex())), patch.as_bytes())?;
         self.append(Event::CandidateSealed {
             candidate,
             kind: CandidateKind::Patch,
@@ -403,6 +409,8 @@ pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
             Errno::NOTDIR => (FaultKind::NotDirectory, Some(path)),
             Errno::LOOP => (FaultKind::Link, Some(path)),
             Errno::XDEV => (FaultKind::Mount, Some(path)),
+            // What was a file when it was looked at, and a socket or a device when it was opened (open(2)).
+            Errno::NXIO | Errno::NODEV | Errno::ISDIR => (FaultKind::Changed, Some(path)),
             // An ordinary user's supervisor reads no more than the modes that an agent sets let it.
             Errno::ACCESS => (FaultKind::Unreadable, Some(path)),
             _ => return None,

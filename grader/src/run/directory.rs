@@ -1,14 +1,18 @@
 //! The run directory: what lies where, and how it is written.
 
+use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, chmodat, openat, renameat_with, unlinkat};
+use rustix::io::Errno;
+
 use crate::Digest;
 
 /// Longest file of the run directory that is read whole, in bytes.
-const LONGEST: u64 = 128 << 20;
+const LONGEST: u64 = 1 << 30;
 
 /// A run directory.
 ///
@@ -135,30 +139,69 @@ pub(crate) fn fresh_directory(path: &Path, mode: u32) -> Result<(), DirectoryErr
 }
 
 /// Removes a directory with all that it holds, links not followed. Nothing may write there any more.
+///
+/// What an agent left may be nested deeper than descriptors or a path reach, so that directories are brought up to the
+/// top before they are emptied: two are open at a time. Sealed trees are read-only, and what an agent left has any mode,
+/// which is opened first: an ordinary user could not remove it otherwise.
 pub fn remove_directory(path: &Path) -> Result<(), DirectoryError> {
-    let removed = match fs::remove_dir_all(path) {
-        // Sealed trees are read-only, and what an agent left has any mode. That stops an ordinary user.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path).and_then(|()| fs::remove_dir_all(path))
-        }
-        removed => removed,
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(found) if !found.is_dir() => return fs::remove_file(path).map_err(at("removing", path)),
+        found => found.map_err(at("removing", path))?,
     };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(at("removing", path)),
-    }
+    let empty = || -> io::Result<()> {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        let top = File::open(path)?;
+        let mut brought_up = 0_u64;
+        loop {
+            let directories = unlink_files(&top)?;
+            if directories.is_empty() {
+                return Ok(());
+            }
+            for name in directories {
+                let directory = open_directory(&top, &name)?;
+                for below in unlink_files(&directory)? {
+                    // Its parent link changes with the move, which needs its own write permission.
+                    drop(open_directory(&directory, &below)?);
+                    loop {
+                        brought_up += 1;
+                        let new = format!(".removed-{brought_up}");
+                        let flags = RenameFlags::NOREPLACE;
+                        match renameat_with(&directory, &below, &top, new, flags) {
+                            Err(Errno::EXIST) => {}
+                            moved => break moved?,
+                        }
+                    }
+                }
+                unlinkat(&top, &name, AtFlags::REMOVEDIR)?;
+            }
+        }
+    };
+    empty().and_then(|()| fs::remove_dir(path)).map_err(at("removing", path))
 }
 
-/// Gives a directory and those below it a mode with which they can be emptied.
-fn open_up(path: &Path) -> io::Result<()> {
-    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
-    for entry in fs::read_dir(path)? {
+/// Removes what is no directory from an open directory, and lists the directories.
+fn unlink_files(directory: &File) -> io::Result<Vec<CString>> {
+    let mut directories = Vec::new();
+    for entry in Dir::read_from(directory)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match unlinkat(directory, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => directories.push(name.to_owned()),
+            removed => removed?,
         }
     }
-    Ok(())
+    Ok(directories)
+}
+
+/// Opens a directory in another one with a mode by which it can be emptied.
+fn open_directory(parent: &File, name: &CString) -> io::Result<File> {
+    chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(parent, name, flags, Mode::empty())?.into())
 }
 
 /// Writes a file whole and waits for the disk: under another name first, so that it is never there in part.
@@ -179,10 +222,10 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<Digest, DirectoryE
     Ok(Digest::of(bytes))
 }
 
-/// Reads a regular file whole, without following a link, up to 128 MiB.
+/// Reads a regular file whole, without following a link, up to 1 GiB.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, DirectoryError> {
     let read = || -> io::Result<Vec<u8>> {
-        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let flags = flags.bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         if !file.metadata()?.is_file() {
@@ -211,6 +254,28 @@ mod tests {
         let error = RunDirectory::create(&path).unwrap_err().to_string();
         assert!(error.contains("not empty"), "{error}");
         assert_eq!(run.phase(3, "score"), run.path().join("phases/3-score"));
+    }
+
+    // Nested deeper than a process may have descriptors, with a path longer than the kernel takes.
+    #[test]
+    fn what_lies_deep_or_is_closed_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("tree");
+        fs::create_dir(&path).unwrap();
+        let mut directory = File::open(&path).unwrap();
+        for _ in 0..5000 {
+            rustix::fs::mkdirat(&directory, "d", Mode::RWXU).unwrap();
+            openat(&directory, "f", OFlags::CREATE | OFlags::WRONLY, Mode::empty()).unwrap();
+            directory = open_directory(&directory, &CString::from(c"d")).unwrap();
+        }
+        fs::create_dir(path.join("closed")).unwrap();
+        fs::create_dir(path.join("closed/below")).unwrap();
+        fs::set_permissions(path.join("closed"), std::os::unix::fs::PermissionsExt::from_mode(0o000))
+            .unwrap();
+        std::os::unix::fs::symlink("/", path.join("link")).unwrap();
+        remove_directory(&path).unwrap();
+        assert!(!path.exists());
+        remove_directory(&path).unwrap();
     }
 
     #[test]

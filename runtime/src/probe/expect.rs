@@ -104,6 +104,7 @@ impl Setting {
     pub fn has(&self, clause: Clause, kit: &Kit) -> bool {
         match clause {
             Clause::Seccomp => self.filter.is_some(),
+            // No spec keeps CAP_SYS_ADMIN (21), so that tells nothing of the policy's own capabilities.
             clause => super::table().any(|probe| {
                 probe.clauses.contains(&clause)
                     && probe.capability != Some(21)

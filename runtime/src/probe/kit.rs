@@ -90,13 +90,14 @@ impl Kit {
         if built.is_err() {
             // The error says more than what is left.
             let _ = fs::remove_dir_all(&folder);
+            let _ = fs::remove_file(shared_file(&name));
         }
         built
     }
 
     fn fill(folder: &Path, name: &str, number: u32, program: &Path, decoy: Decoy) -> Result<Kit, KitError> {
         let device = DEVICES.iter().find_map(|path| openable(Path::new(path)));
-        let shared = Path::new("/dev/shm").join(name);
+        let shared = shared_file(name);
         let [bin, data, hidden] = ["bin", "data", "hidden"].map(|part| folder.join(part));
         for path in [folder, &bin, &data, &hidden] {
             if path != folder {
@@ -255,6 +256,10 @@ impl Drop for Kit {
         let _ = fs::remove_file(&self.shared);
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+fn shared_file(name: &str) -> PathBuf {
+    Path::new("/dev/shm").join(name)
 }
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> KitError {

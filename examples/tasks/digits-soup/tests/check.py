@@ -68,7 +68,8 @@ def main():
         point = read(os.path.join(candidate, "weights.json"))
     except (OSError, ValueError, RecursionError) as error:
         sys.exit(f"weights.json: {type(error).__name__}")
-    if distance(point, ingredients) > TOLERANCE:
+    # Numbers so large that the distance is no number are no mixture either.
+    if not distance(point, ingredients) <= TOLERANCE:
         sys.exit("not an affine combination of the ingredients")
 
 
