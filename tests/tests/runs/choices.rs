@@ -94,14 +94,20 @@ fn a_choice_is_made_once_and_is_the_end() {
 #[test]
 fn a_choice_that_is_nothing_is_refused_by_name() {
     let task = Graded::of("digits-direct");
-    for (agent, cause) in [
-        ("/opt/harness/submit.sh nowhere", "nowhere"),
-        ("rm predict.py; ln -s /etc/passwd predict.py; /opt/harness/submit.sh", "predict.py"),
-    ] {
-        let run = task.shell(agent).end().closed("gate_failed");
-        let words = run.event("choice_refused")["cause"].as_str().unwrap();
-        assert!(words.contains(cause), "{words}");
-        assert!(run.all("final_claimed").is_empty());
-        assert_eq!(run.sigma(), 0.0);
-    }
+    let agent = "rm predict.py; ln -s /etc/passwd predict.py; /opt/harness/submit.sh";
+    let run = task.shell(agent).end().closed("gate_failed");
+    let words = run.event("choice_refused")["cause"].as_str().unwrap();
+    assert!(words.contains("predict.py"), "{words}");
+    assert!(run.all("final_claimed").is_empty());
+    assert_eq!(run.sigma(), 0.0);
+}
+
+#[test]
+fn a_slip_of_the_pen_does_not_end_research() {
+    let task = Graded::of("digits-direct");
+    let agent =
+        "! /opt/harness/submit.sh nowhere && ! /opt/harness/submit.sh predict.py && /opt/harness/submit.sh";
+    let run = task.shell(agent).end().closed("scored");
+    assert_eq!(run.all("chosen").len(), 1);
+    assert_eq!(run.score(), "180/400");
 }
