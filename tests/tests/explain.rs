@@ -136,7 +136,7 @@ fn of_a_policy_with_mounts() {
     std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let policy = site.policy(&format!(
         "[[mount]]\nsource = \"{}\"\ntarget = \"/data\"\n\
-         [[mount]]\nsource = \"{}\"\ntarget = \"/work\"\nmode = \"rw\"\nexec = true\n",
+         [[mount]]\nsource = \"{}\"\ntarget = \"/job\"\nmode = \"rw\"\nexec = true\n",
         data.display(),
         work.display()
     ));
@@ -146,15 +146,15 @@ fn of_a_policy_with_mounts() {
         "write /data/x",
         "write /data/y",
         "exec /data/x",
-        "write /work/x",
-        "exec /work/y",
-        "see /work/none",
-        "write /work/none/x",
+        "write /job/x",
+        "exec /job/y",
+        "see /job/none",
+        "write /job/none/x",
         "read /data/secret",
     ];
     let answers = agree(&site, &policy, &questions(&more));
     assert_eq!(decided(&answers, "write /data/y"), (false, "[[mount]] /data"));
-    assert_eq!(decided(&answers, "exec /work/y"), (true, "[[mount]] /work"));
+    assert_eq!(decided(&answers, "exec /job/y"), (true, "[[mount]] /job"));
     assert_eq!(decided(&answers, "write /x"), (false, "root.writable"));
     assert_eq!(decided(&answers, "open /etc/shadow"), (false, "root.kind"));
     assert_eq!(decided(&answers, "connect 1.2.3.4:443"), (false, "network.mode"));
@@ -178,11 +178,11 @@ fn of_clauses_that_change_the_answer() {
          [seccomp]\nallow = [\"keyctl\", \"ptrace\"]\ndeny = [\"memfd_create\"]\n\
          [landlock]\nwrite = [\"/tmp\", \"/dev/shm\"]\n\
          [root]\nwritable = \"tmpfs\"\n\
-         [[mount]]\nsource = \"{}\"\ntarget = \"/work\"\nmode = \"rw\"\n",
+         [[mount]]\nsource = \"{}\"\ntarget = \"/job\"\nmode = \"rw\"\n",
         work.display()
     ));
-    let answers = agree(&site, &policy, &questions(&["write /work/x", "exec /work/y"]));
-    assert_eq!(decided(&answers, "write /work/x"), (false, "landlock.write"));
+    let answers = agree(&site, &policy, &questions(&["write /job/x", "exec /job/y"]));
+    assert_eq!(decided(&answers, "write /job/x"), (false, "landlock.write"));
     assert_eq!(decided(&answers, "connect 127.0.0.1:80"), (true, "network.mode"));
     assert_eq!(decided(&answers, "syscall ptrace"), (true, "seccomp.allow"));
     assert_eq!(decided(&answers, "syscall memfd_create"), (false, "seccomp.deny"));
