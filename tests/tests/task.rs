@@ -216,3 +216,21 @@ fn a_program_that_cheats_or_ends_scores_nothing() {
         "import os\nfor line in os.fdopen(4, 'rb', 0): os.write(4, b'{\"id\":\"row-0\",\"digit\":true}\\n')";
     assert_eq!(scored(other), (0, 400), "no digit");
 }
+
+/// Weights so large that the distance to every mixture is no number.
+#[test]
+fn the_soups_frozen_check_takes_mixtures_alone() {
+    let task = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks/digits-soup");
+    let candidate = TempDir::new().unwrap();
+    let ingredient = fs::read_to_string(task.join("environment/ingredients/0.json")).unwrap();
+    let row = |weight: &str| format!("[{}]", vec![weight; 65].join(","));
+    let even = |weight: &str| format!("[{}]", vec![row(weight); 10].join(","));
+    for (weights, valid) in
+        [(ingredient, true), (even("0.5"), false), (even("1e307"), false), (even("1e308"), false)]
+    {
+        fs::write(candidate.path().join("weights.json"), weights).unwrap();
+        let mut check = Command::new("python3");
+        check.arg("-I").arg(task.join("tests/check.py")).arg(task.join("environment")).arg(candidate.path());
+        assert_eq!(check.output().unwrap().status.success(), valid);
+    }
+}

@@ -434,3 +434,19 @@ pub(crate) fn gate_refusal(refusal: &Refusal) -> Refused {
     let path = Some(&refusal.path).filter(|path| !path.is_root());
     Fault { fault: kind, path: path.map(|path| ShownPath::new(path.as_str().as_bytes())) }.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that is exchanged for a socket between the look and the open is the candidate's own doing (open(2)).
+    #[test]
+    fn what_a_candidate_puts_in_the_way_is_its_own_fault_and_what_the_host_fails_at_is_not() {
+        let entry =
+            |source| SealError::Entry { step: "opening", path: TreePath::new("data/x").unwrap(), source };
+        for errno in [Errno::NXIO, Errno::NODEV, Errno::ISDIR, Errno::NOENT, Errno::NOTDIR, Errno::LOOP] {
+            assert!(refusal(&entry(errno)).is_some(), "{errno}");
+        }
+        assert!(refusal(&entry(Errno::IO)).is_none());
+    }
+}
