@@ -24,7 +24,7 @@ use super::manifest::{
 use super::parts::part_digest;
 use super::phase::policy_digest;
 use super::state::State;
-use super::{Means, RunDirectory, Supervisor, unseen};
+use super::{Means, RunDirectory, Supervisor, stillness, unseen};
 use crate::Digest;
 use crate::journal::{Decision, Event, Genesis, Journal, Moment, Record, canonical};
 use crate::seal::{Limits, Sealed, Store, seal_without};
@@ -75,6 +75,9 @@ impl Supervisor {
         let mut task = Task::load(&dir)?;
         let supplied = supplied(&task, &options.assets)?;
         lower(&mut task, &options.best_effort);
+        if !options.agent.is_empty() {
+            stillness::check(&task, means.cgroup_parent.as_deref())?;
+        }
         let directory = RunDirectory::create(path)?;
         let made = || -> Result<Supervisor, RunError> {
             unseen::check(&task, directory.path(), &supplied)?;
@@ -122,6 +125,9 @@ impl Supervisor {
         // A run whose task is not what it was can still be closed.
         if state.closed.is_none() && decision != Some(Decision::Close) {
             same_task(&task, &manifest)?;
+            if manifest.agent.is_some() {
+                stillness::check(&task, means.cgroup_parent.as_deref())?;
+            }
             unseen::check(&task, directory.path(), &manifest.digests.supplied)?;
         }
         let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;

@@ -107,6 +107,9 @@ pub enum RunError {
     /// The sandbox of the grader process.
     #[error("the sandbox of the grader process could not be set up: {0}")]
     GraderSetup(String),
+    /// Research runs on while its clock stands.
+    #[error("research cannot be frozen while validations are graded that do not count against its budget")]
+    NotFrozen,
     /// The supervisor link.
     #[error(transparent)]
     Link(#[from] LinkError),

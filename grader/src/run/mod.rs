@@ -10,6 +10,7 @@
 //! | `research` | leads the agent's phase: socket, clock, choice |
 //! | `acts` | answers what the grader process asks for |
 //! | `validation` | the queue of validations |
+//! | `stillness` | freezes research while its clock stands |
 //! | `candidate` | seals what research hands in, and asks the gates |
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
@@ -41,6 +42,7 @@ mod research;
 mod scoring;
 pub mod state;
 pub mod status;
+mod stillness;
 mod unseen;
 mod validation;
 pub mod verdict;
