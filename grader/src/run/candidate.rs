@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -24,6 +25,12 @@ use crate::task::{Lifecycle, Submission, Task};
 
 /// Longest asset whose rows a gate looks for, in bytes.
 const LONGEST_ROWS: u64 = 1 << 30;
+
+/// Longest that sealing may take where research does not wait for it: of the choice, and of each checkpoint.
+const LONGEST_SEAL: Duration = Duration::from_secs(30 * 60);
+
+/// Longest that keeping what was not submitted may take.
+const LONGEST_CAPTURE: Duration = Duration::from_secs(2 * 60);
 
 /// Most that is shown of a change as a patch, in bytes. A patch is text in memory.
 const LONGEST_PATCH: u64 = 64 << 20;
@@ -49,8 +56,16 @@ struct Rules {
 impl Supervisor {
     /// The caps on a candidate. What goes over the room that there is, is [out of room](Self::out_of_room), so that a
     /// sandbox beside it does not have to be ended.
-    fn limits(&self) -> Result<Limits, RunError> {
-        let mut limits = Limits::default();
+    fn limits(&self, sealed_for: SealedFor) -> Result<Limits, RunError> {
+        let budget = self.manifest.budget;
+        let time = match sealed_for {
+            SealedFor::Validation if budget.validation_counts => {
+                LONGEST_SEAL.min(self.research_left() + Duration::from_millis(budget.grace_ms))
+            }
+            SealedFor::Deadline => LONGEST_CAPTURE,
+            _ => LONGEST_SEAL,
+        };
+        let mut limits = Limits { until: Instant::now().checked_add(time), ..Limits::default() };
         if let Some(storage) = self.task.storage {
             limits.logical_bytes = storage.0;
             limits.allocated_bytes = storage.0;
@@ -73,7 +88,8 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Sealed>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits()?, ignored(&self.task)?);
+        let (store, limits, ignored) =
+            (Arc::clone(&self.store), self.limits(sealed_for)?, ignored(&self.task)?);
         let sealed = blocking(move || {
             let tree = open_below(&base, &name)?;
             seal_without(tree.as_fd(), &ignored, &store, &limits)
@@ -101,7 +117,8 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Changeset>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits()?, ignored(&self.task)?);
+        let (store, limits, ignored) =
+            (Arc::clone(&self.store), self.limits(sealed_for)?, ignored(&self.task)?);
         let frozen = Arc::clone(&self.frozen);
         let compared = blocking(move || {
             let tree = open_below(&base, &name)?;
@@ -404,6 +421,7 @@ pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
             (FaultKind::Name, Some(path))
         }
         SealError::Limit { path, .. } => (FaultKind::TooLarge, Some(path)),
+        SealError::Late { path } => (FaultKind::TooSlow, Some(path)),
         SealError::Entry { path, source, .. } => match *source {
             Errno::NOENT => (FaultKind::Missing, Some(path)),
             Errno::NOTDIR => (FaultKind::NotDirectory, Some(path)),
