@@ -61,7 +61,7 @@ pub(crate) struct RunTaskArgs {
     /// Score the unmodified source by the same procedure, without an agent
     #[arg(long)]
     pub(crate) baseline: bool,
-    /// Directory of the agent's own files, mounted read-only at /opt/agent
+    /// Directory of the agent's own files, of which a copy is mounted read-only at /opt/agent
     #[arg(long, value_name = "DIR")]
     pub(crate) agent_files: Option<PathBuf>,
     /// What the task leaves to the operator

@@ -221,7 +221,7 @@ impl Supervisor {
 
     /// Keeps what research left without choosing it, as evidence.
     pub(crate) async fn capture(&self) -> Result<(), RunError> {
-        let early = self.research_left() > std::time::Duration::ZERO;
+        let early = self.research_left() > Duration::ZERO;
         let (workspace, name) = (self.directory.join("work/workspace"), ".".to_owned());
         let candidate = match self.seal_tree(workspace, name, SealedFor::Deadline).await {
             Ok(Found::Sealed(sealed)) => Some(sealed.digest()),

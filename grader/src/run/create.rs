@@ -24,7 +24,7 @@ use super::manifest::{
 use super::parts::part_digest;
 use super::phase::policy_digest;
 use super::state::State;
-use super::{Means, RunDirectory, Supervisor, stillness, unseen};
+use super::{Means, RunDirectory, Supervisor, agent_files, stillness, unseen};
 use crate::Digest;
 use crate::journal::{Decision, Event, Genesis, Journal, Moment, Record, canonical};
 use crate::seal::{Limits, Sealed, Store, seal_without};
@@ -46,7 +46,7 @@ pub struct CreateOptions {
     pub task: PathBuf,
     /// The agent's program and arguments; empty: a baseline, which scores the frozen source itself.
     pub agent: Vec<String>,
-    /// The agent's own files, mounted read-only at `/opt/agent`.
+    /// The directory of the agent's own files, of which a copy is mounted read-only at `/opt/agent`.
     pub agent_files: Option<PathBuf>,
     /// Assets that the task leaves to the operator, by name.
     pub assets: BTreeMap<String, PathBuf>,
@@ -88,7 +88,15 @@ impl Supervisor {
             let source = File::open(&environment).map_err(at("opening", &environment))?;
             let frozen = seal_without(source.as_fd(), &ignored(&task)?, &store, &Limits::default());
             let frozen = frozen.map_err(tree("sealing environment/"))?;
-            let manifest = manifest(&task, &options, supplied, harness, frozen.digest(), &means)?;
+            let agent = match &options.agent_files {
+                _ if options.agent.is_empty() => None,
+                Some(files) => {
+                    let files = agent_files::take(files, &task, directory.path(), &supplied, &store)?;
+                    Some(Agent { command: options.agent.clone(), files: Some(files) })
+                }
+                None => Some(Agent { command: options.agent.clone(), files: None }),
+            };
+            let manifest = manifest(&task, &options, agent, supplied, harness, frozen.digest(), &means)?;
             let (store, frozen) = (Arc::new(store), Arc::new(frozen));
             let bytes = manifest.to_bytes()?;
             write_file(&directory.join(RUN_JSON), &bytes)?;
@@ -306,19 +314,12 @@ fn quote(word: &str) -> String {
 fn manifest(
     task: &Task,
     options: &CreateOptions,
+    agent: Option<Agent>,
     supplied: BTreeMap<String, Supplied>,
     harness: Digest,
     frozen: Digest,
     means: &Means,
 ) -> Result<Manifest, RunError> {
-    let agent_files = match &options.agent_files {
-        Some(path) => {
-            let path = fs::canonicalize(path).map_err(at("finding", path))?;
-            let digest = part_digest(&path)?;
-            Some(Supplied { path, digest })
-        }
-        None => None,
-    };
     let explore_ms = match options.explore {
         Some(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         None => task.budget.explore.0,
@@ -347,8 +348,7 @@ fn manifest(
             grader: part_digest(&means.programs.grader)?,
             policies: policies.collect::<Result<_, RunError>>()?,
         },
-        agent: (!options.agent.is_empty())
-            .then(|| Agent { command: options.agent.clone(), files: agent_files }),
+        agent,
         budget: BudgetFacts {
             explore_ms,
             replay_ms: task.budget.replay.map(|time| time.0),

@@ -6,6 +6,7 @@
 //! | file | does |
 //! | --- | --- |
 //! | `create` | makes a run directory, or takes one up again |
+//! | `agent_files` | takes what the agent brings along |
 //! | `phase` | starts and ends the sandbox of a phase |
 //! | `research` | leads the agent's phase: socket, clock, choice |
 //! | `acts` | answers what the grader process asks for |
@@ -21,6 +22,7 @@
 //! | `verify` | computes a closed run again from its files |
 
 mod acts;
+mod agent_files;
 mod candidate;
 pub mod clock;
 mod create;

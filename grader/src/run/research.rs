@@ -175,12 +175,8 @@ impl Supervisor {
             Mount { socket: true, ..read_only(grader.socket(), crate::protocol::SOCKET, false) },
         ];
         if let Some(files) = &agent.files {
-            let (path, expected) = (files.path.clone(), files.digest);
-            let found = blocking(move || super::parts::part_digest(&path)).await??;
-            if found != expected {
-                return Err(RunError::PartChanged { part: "the agent's files".into(), expected, found });
-            }
-            mounts.push(read_only(&files.path, AGENT, true));
+            let copy = self.scored_tree(files.digest).await?;
+            mounts.push(read_only(copy.path(), AGENT, true));
         }
         let work = self.directory.join("work");
         let sources = Sources::default()
