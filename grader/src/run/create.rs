@@ -133,6 +133,8 @@ impl Supervisor {
         // A run whose task is not what it was can still be closed.
         if state.closed.is_none() && decision != Some(Decision::Close) {
             same_task(&task, &manifest)?;
+            same_program(&means.programs.grader, manifest.digests.grader)?;
+            same_program(&directory.join("harness"), manifest.digests.harness)?;
             if manifest.agent.is_some() {
                 stillness::check(&task, means.cgroup_parent.as_deref())?;
             }
@@ -235,6 +237,15 @@ fn same_task(task: &Task, manifest: &Manifest) -> Result<(), RunError> {
         Some(new) => Err(RunError::PartsChanged(format!("{new} is new"))),
         None => Ok(()),
     }
+}
+
+/// Checks that a program of Airlock's is still the one of the run.
+fn same_program(program: &Path, expected: Digest) -> Result<(), RunError> {
+    let found = part_digest(program)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(RunError::ProgramChanged { program: program.to_owned(), expected, found })
 }
 
 fn task_parts(task: &Task) -> Result<BTreeMap<String, Digest>, RunError> {

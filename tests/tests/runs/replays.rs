@@ -116,7 +116,9 @@ fn a_replay_without_anything_valid_scores_nothing() {
 fn of_checkpoints_that_are_not_valid_a_hundred_are_looked_at() {
     let task = Graded::of("digits-soup");
     let program = |last: u32| {
-        format!("write('soup-1', 1)\nfor number in range(2, {last} + 1): os.mkdir(f'/output/soup-{{number}}')")
+        format!(
+            "write('soup-1', 1)\nfor number in range(2, {last} + 1): os.mkdir(f'/output/soup-{{number}}')"
+        )
     };
     let run = replay(&task, &program(100)).closed("scored");
     assert_eq!(looked_at(&run).len(), 100);
