@@ -150,13 +150,8 @@ impl Supervisor {
         let failed = changeset("writing a changeset");
         let candidate = changes.digest().map_err(&failed)?;
         let json = changes.to_json().map_err(&failed)?;
-        let sizes =
-            changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size));
-        let (files, bytes) = (changes.files().len() as u64, sizes.sum());
-        let patch = match bytes {
-            ..=LONGEST_PATCH => render_patch(changes, &self.store).map_err(&failed)?,
-            _ => format!("# {files} files of {bytes} bytes: too much to be shown as a patch\n"),
-        };
+        let (files, bytes) = (changes.files().len() as u64, added(changes));
+        let patch = shown(changes, &self.store, LONGEST_PATCH).map_err(&failed)?;
         let place = self.directory.join("changesets");
         write_file(&place.join(format!("{}.json", candidate.hex())), &json)?;
         write_file(&place.join(format!("{}.patch", candidate.hex())), patch.as_bytes())?;
@@ -338,6 +333,20 @@ impl Rules {
     }
 }
 
+/// The bytes of all files that a changeset adds or changes.
+fn added(changes: &Changeset) -> u64 {
+    changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size)).sum()
+}
+
+/// A changeset as a patch; one line in its place if it brings more bytes than `most`.
+fn shown(changes: &Changeset, store: &Store, most: u64) -> Result<String, ChangesetError> {
+    let (files, bytes) = (changes.files().len(), added(changes));
+    if bytes > most {
+        return Ok(format!("# {files} files of {bytes} bytes: too much to be shown as a patch\n"));
+    }
+    render_patch(changes, store)
+}
+
 /// What is never part of a candidate: see [`crate::task::Editable::ignore`].
 pub(crate) fn ignored(task: &Task) -> Result<GlobSet, RunError> {
     let mut set = GlobSetBuilder::new();
@@ -456,6 +465,26 @@ pub(crate) fn gate_refusal(refusal: &Refusal) -> Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seal::seal;
+
+    #[test]
+    fn a_patch_is_shown_up_to_its_cap() {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::open(&place.path().join("store")).unwrap();
+        let [before, after] = ["before", "after"].map(|name| {
+            let tree = place.path().join(name);
+            std::fs::create_dir(&tree).unwrap();
+            if name == "after" {
+                std::fs::write(tree.join("a"), "1234\n").unwrap();
+                std::fs::write(tree.join("b"), "567\n").unwrap();
+            }
+            seal(File::open(tree).unwrap().as_fd(), &store, &Limits::default()).unwrap()
+        });
+        let changes = between(&before, &after);
+        assert!(shown(&changes, &store, 9).unwrap().contains("+1234\n"));
+        let told = shown(&changes, &store, 8).unwrap();
+        assert_eq!(told, "# 2 files of 9 bytes: too much to be shown as a patch\n");
+    }
 
     /// A file that is exchanged for a socket between the look and the open is the candidate's own doing (open(2)).
     #[test]
