@@ -20,7 +20,7 @@ mod units;
 mod validations;
 
 use html::Html;
-pub use input::{Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask};
+pub use input::{GateWords, Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask};
 use story::Story;
 
 const BEGIN: &str = "<!DOCTYPE html>

@@ -251,11 +251,20 @@ fn the_next_process_serves_what_waits_at_the_socket(fixture: &Fixture) {
 }
 
 fn it_ends_when_the_supervisor_lets_go(fixture: &Fixture) {
-    with_grader(fixture, async |_launcher, _grader, process, link| {
+    with_grader(fixture, async |launcher, grader, process, link| {
         drop(link);
         let report = ended(process).await.unwrap();
         assert_eq!((report.reason, report.exit_code), (Reason::Exited, Some(0)));
         assert!(fs::read_to_string(fixture.log_file()).unwrap().ends_with("the supervisor has let go\n"));
+        // One that dies takes the log's reader along.
+        let (mut log, writer) = std::io::pipe().unwrap();
+        let (process, link) = fixture.start(&launcher, &grader, writer.into()).unwrap();
+        let mut line = [0; 4096];
+        let length = log.read(&mut line).unwrap();
+        assert!(String::from_utf8_lossy(&line[..length]).contains("serving"));
+        drop((log, link));
+        let report = ended(process).await.unwrap();
+        assert_eq!((report.reason, report.exit_code), (Reason::Exited, Some(0)));
     });
 }
 
