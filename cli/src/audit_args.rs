@@ -1,5 +1,7 @@
 //! The command line of `airlock audit`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::audit_live_args::ProbeArgs;
@@ -20,6 +22,12 @@ pub(crate) struct AuditArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write one page for people, without scripts; `-` for standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "pid")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the findings as SARIF 2.1.0; `-` for standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["probe", "mutate", "pid"])]
+    pub(crate) sarif: Option<PathBuf>,
     /// The least severity that makes the audit fail
     #[arg(long, value_enum, default_value = "high", value_name = "SEVERITY")]
     pub(crate) fail_on: FailOn,
@@ -38,6 +46,8 @@ pub(crate) enum FailOn {
     High,
     Medium,
     Low,
+    /// Status 0 whatever is found
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
