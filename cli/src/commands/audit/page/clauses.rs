@@ -1,9 +1,6 @@
 //! The matrix of clauses and probes, and what taking each clause out changes.
 
-use airlock_grader::report::{
-    html::Html,
-    table::{Column, Row, table},
-};
+use airlock_grader::report::html::Html;
 use airlock_policy::audit::Exposure;
 use airlock_runtime::probe::{ClauseResult, Matrix, Proof, Tried};
 
@@ -17,37 +14,27 @@ pub(super) fn proofs(html: &mut Html, found: Exposure, matrix: &Matrix) {
         "The exposure with all clauses, and what the sandbox has without one of them. Where it stays the same, other \
          layers stop the same probes, or no probe outside of a sandbox tells of it.",
     );
-    let columns = ["clause", "proof", "exposure", "", "probes"].map(Column::Text);
     let before = found.and_reach(matrix.reach).figure();
-    table(html, format_args!("{} clauses", matrix.clauses.len()), &columns, |html| {
-        for result in &matrix.clauses {
-            let (how, which) = words(&result.proof);
-            Row::write(html, |row| {
-                row.text(result.name);
-                row.cell(|html| {
-                    let unproven = matches!(result.proof, Proof::None | Proof::Failed(_));
-                    html.leaf("span", &[("class", &if unproven { "bad" } else { "" })], how);
-                });
-                let after = result.reach.map(|reach| found.and_reach(reach).figure());
-                row.cell(|html| match after {
-                    Some(after) => {
-                        html.leaf("span", &[("class", &"name")], format_args!("{before} → {after}"))
-                    }
-                    None => html.leaf("span", &[("class", &"key")], "cannot be taken out"),
-                });
-                row.cell(|html| {
-                    if let Some(after) = after {
-                        let more = f64::from(after.saturating_sub(before));
-                        let parts = [("before", f64::from(before)), ("after", more)];
-                        html.element("div", &[("class", &"change")], |html| {
-                            super::bar(html, format_args!("{before} before, {after} after"), &parts);
-                        });
-                    }
-                });
-                row.cell(|html| probes(html, &which));
-            });
+    for result in &matrix.clauses {
+        html.element("article", &[("class", &"clause")], |html| proof(html, found, before, result));
+    }
+}
+
+fn proof(html: &mut Html, found: Exposure, before: u8, result: &ClauseResult) {
+    let (how, which) = words(&result.proof);
+    let unproven = matches!(result.proof, Proof::None | Proof::Failed(_));
+    html.leaf("h4", &[], result.name);
+    html.leaf("span", &[("class", &if unproven { "bad" } else { "key" })], how);
+    match result.reach.map(|reach| found.and_reach(reach).figure()) {
+        Some(after) => {
+            html.leaf("span", &[("class", &"n")], format_args!("{before} → {after}"));
+            let more = f64::from(after.saturating_sub(before));
+            let parts = [("before", f64::from(before)), ("after", more)];
+            super::bar(html, format_args!("{before} before, {after} after"), &parts);
         }
-    });
+        None => html.leaf("span", &[("class", &"key always")], "in every sandbox"),
+    }
+    html.element("div", &[], |html| probes(html, &which));
 }
 
 /// Few are shown, many are opened.
@@ -98,7 +85,7 @@ fn one_area(html: &mut Html, caption: &str, columns: &[&ClauseResult], rows: &[T
         &[("class", &"scroll"), ("role", &"region"), ("aria-label", &caption), ("tabindex", &"0")],
         |html| {
             html.element("table", &[("class", &"matrix")], |html| {
-                html.leaf("caption", &[], caption);
+                html.leaf("caption", &[("class", &"unseen")], caption);
                 html.markup("<thead><tr><th scope=\"col\">probe</th>");
                 for column in columns {
                     html.element("th", &[("scope", &"col"), ("class", &"v")], |html| {
@@ -127,7 +114,7 @@ const SIGNS: [(&str, &str); 4] = [
     ("●", "let through without this clause alone"),
     ("◐", "stopped by it alone; other layers stop it too"),
     ("◆", "stopped by it, and no sandbox lacks it"),
-    ("·", "should stop it, beside others"),
+    ("○", "should stop it, beside others"),
 ];
 
 /// What a clause has to do with a probe.

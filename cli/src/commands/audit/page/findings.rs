@@ -1,10 +1,7 @@
-//! What the rules found: a bar of severities, and a row for each finding.
+//! What the rules found: a bar of severities, and each finding with its evidence and remedy.
 
-use airlock_grader::report::{
-    html::Html,
-    table::{Column, Row, table},
-};
-use airlock_policy::audit::{Audited, SEVERITIES, Severity};
+use airlock_grader::report::html::Html;
+use airlock_policy::audit::{Audited, Finding, SEVERITIES, Severity};
 
 pub(super) fn write(html: &mut Html, audited: &[Audited]) {
     for one in audited {
@@ -14,30 +11,32 @@ pub(super) fn write(html: &mut Html, audited: &[Audited]) {
             continue;
         }
         severities(html, one);
-        let caption = format!("{} findings of {}", one.findings.len(), one.name);
-        let columns = ["severity", "rule", "found", "where", "remedy"].map(Column::Text);
-        table(html, caption, &columns, |html| {
-            for found in &one.findings {
-                Row::write(html, |row| {
-                    row.cell(|html| html.leaf("span", &[("class", &class(found.severity))], found.severity));
-                    row.code(found.rule);
-                    row.cell(|html| {
-                        html.leaf("span", &[], found.title);
-                        html.markup("<br>");
-                        html.element("span", &[("class", &"key")], |html| html.foreign(&found.found));
-                    });
-                    row.cell(|html| {
-                        html.element("code", &[], |html| {
-                            html.foreign(format_args!("{}:{}:{}", found.file, found.line, found.column));
-                        });
-                        html.markup("<br>");
-                        html.element("span", &[("class", &"key")], |html| html.foreign(&found.clause));
-                    });
-                    row.text(found.remedy);
-                });
-            }
-        });
+        for found in &one.findings {
+            html.element("article", &[("class", &"finding")], |html| finding(html, found));
+        }
     }
+}
+
+fn finding(html: &mut Html, found: &Finding) {
+    html.element("p", &[("class", &"mark")], |html| {
+        html.leaf("span", &[("class", &class(found.severity))], found.severity);
+        html.leaf("code", &[], found.rule);
+    });
+    html.element("div", &[], |html| {
+        html.element("p", &[], |html| {
+            html.leaf("strong", &[], found.title);
+            html.markup(": ");
+            html.foreign(&found.found);
+        });
+        html.element("p", &[("class", &"key")], |html| {
+            html.element("code", &[], |html| {
+                html.foreign(format_args!("{}:{}:{}", found.file, found.line, found.column));
+            });
+            html.markup(" ");
+            html.foreign(&found.clause);
+        });
+        html.leaf("p", &[], found.remedy);
+    });
 }
 
 fn severities(html: &mut Html, one: &Audited) {

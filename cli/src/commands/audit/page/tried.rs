@@ -14,13 +14,13 @@ pub(super) fn write(html: &mut Html, report: &Report) {
             "p",
             &[],
             "Facts about one way to call each launcher, not a rating: most of what is let through there can be asked \
-             for. What is denied there counts as here.",
+             for by flags or a fuller document.",
         );
         let columns = [
             Column::Text("launcher"),
             Column::Number("denied"),
             Column::Number("allowed"),
-            Column::Number("allowed there, denied here"),
+            Column::Number("of these denied here"),
         ];
         table(html, "All probes", &columns, |html| {
             for launcher in &report.launchers {
@@ -46,7 +46,7 @@ pub(super) fn write(html: &mut Html, report: &Report) {
 fn one_area(html: &mut Html, report: &Report, rows: &[Tried], caption: &str) {
     html.element("div", &[("class", &"scroll"), ("role", &"region"), ("aria-label", &caption), ("tabindex", &"0")], |html| {
         html.element("table", &[("class", &"tried")], |html| {
-            html.leaf("caption", &[], caption);
+            html.leaf("caption", &[("class", &"unseen")], caption);
             html.markup("<thead><tr><th scope=\"col\">probe</th><th scope=\"col\">tries to</th><th scope=\"col\">policy</th>");
             for launcher in &report.launchers {
                 html.element("th", &[("scope", &"col")], |html| html.foreign(launcher));

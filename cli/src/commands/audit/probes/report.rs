@@ -117,9 +117,14 @@ impl Report {
 }
 
 impl Row {
-    /// What an outcome under another launcher means.
+    /// What an outcome under another launcher means. Filters of other engines answer ENOSYS, as a kernel does that
+    /// lacks the call; where this kernel has it, that is a denial too.
     pub(in super::super) fn verdict(&self, launcher: &str) -> Option<Verdict> {
+        const UNKNOWN: Outcome = Outcome::Refused(libc::ENOSYS);
         let outcome = self.under.get(launcher)?;
+        if *outcome == UNKNOWN && self.outside.as_ref().is_some_and(|outside| *outside != UNKNOWN) {
+            return Some(Verdict::Denied);
+        }
         table().find(|probe| probe.id == self.id).map(|probe| probe.judge(outcome))
     }
 }
