@@ -62,8 +62,12 @@ Exit status: 0 the table is what the filter does (and with --diff: both filters 
 difference, 125 Airlock failed.")]
 pub(crate) struct SeccompArgs {
     /// A policy (built-in name or file), or an OCI bundle
-    #[arg(value_name = "POLICY|BUNDLE", required_unless_present = "diff")]
+    #[arg(value_name = "POLICY|BUNDLE", required_unless_present_any = ["diff", "pid"])]
     pub(crate) name: Option<String>,
+    /// Show the filters of this process, read from the kernel: it is stopped for a moment. Takes CAP_SYS_ADMIN on the
+    /// host
+    #[arg(long, value_name = "PID", conflicts_with_all = ["name", "diff"])]
+    pub(crate) pid: Option<i32>,
     /// Show what differs from the first to the second
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "name")]
     pub(crate) diff: Option<Vec<String>>,
