@@ -160,7 +160,7 @@ fn build(
     })?;
     drop(mounts);
     let (probes, terminal) = child_side(&plan, pid, &channel, patience)?;
-    let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
+    let evidence = verification.finish(&plan, probes).map_err(LaunchError::Verify)?;
     Ok(Sandbox { plan, evidence, channel, terminal, parts })
 }
 
