@@ -166,7 +166,7 @@ fn build(
     drop(mounts);
     let (probes, terminal) = child_side(&plan, pid, &channel, patience)?;
     let evidence = verification
-        .finish(&plan, parts.cgroup.as_ref(), probes)
+        .finish(&plan, probes)
         .map_err(|differences| first_failure(&plan, &parts, &channel, LaunchError::Verify(differences)))?;
     Ok(Sandbox { plan, evidence, channel, terminal, parts })
 }
