@@ -22,7 +22,7 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
     }
     if assembled {
         let files = spec.airlock.skeleton.iter().filter_map(|node| match node {
-            Node::File { path, .. } | Node::Copy { path, .. } => path.parent(),
+            Node::File { path, .. } | Node::Copy { path, .. } | Node::LoaderCache { path, .. } => path.parent(),
             Node::Dir { .. } | Node::Link { .. } => None,
         });
         let directories: BTreeSet<&Path> = files.filter(|parent| *parent != Path::new("/")).collect();
