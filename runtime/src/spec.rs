@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -51,7 +52,7 @@ pub struct Extension {
     pub best_effort: BTreeSet<BestEffort>,
     /// GPUs asked for.
     pub gpu: Option<Gpu>,
-    /// Policy clause each mount comes from, by destination.
+    /// Policy clause that a mount, and what GPUs bring, comes from, by path inside.
     pub origins: BTreeMap<PathBuf, String>,
 }
 
@@ -217,7 +218,7 @@ pub struct Gpu {
 }
 
 /// A part of NVIDIA's driver, or a service of it on the host, that is let in on request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuFeature {
     /// Memory of the GPU mapped for the CPU: `/dev/gdrdrv`.

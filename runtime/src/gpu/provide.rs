@@ -198,14 +198,17 @@ impl Provision {
                 .build();
             mounts.push(mount.map_err(ApplyError::from)?);
         }
-        for mount in &mounts[before..] {
-            spec.airlock.origins.insert(mount.destination().clone(), CLAUSE.into());
-        }
+        let nodes = self.edits.device_nodes.iter().map(|node| &node.path);
+        let entries = self.files.keys().chain(self.links.keys()).chain(nodes);
+        let paths = mounts[before..].iter().map(|mount| mount.destination()).chain(entries);
+        spec.airlock.origins.extend(paths.map(|path| (path.clone(), CLAUSE.into())));
         spec.oci.set_mounts(Some(mounts));
         let skeleton = &mut spec.airlock.skeleton;
         if !self.cache.is_empty() {
             // The first at a path counts, so that it goes before the host's own.
-            skeleton.insert(0, Node::LoaderCache { path: "/etc/ld.so.cache".into(), entries: self.cache });
+            let path = PathBuf::from("/etc/ld.so.cache");
+            spec.airlock.origins.insert(path.clone(), CLAUSE.into());
+            skeleton.insert(0, Node::LoaderCache { path, entries: self.cache });
         }
         let files = self.files.into_iter();
         skeleton.extend(files.map(|(path, content)| Node::File { path, mode: 0o444, content }));

@@ -11,7 +11,7 @@ impl Compiler<'_> {
         let linux = self.spec.oci.linux().as_ref();
         for device in linux.and_then(|linux| linux.devices().as_ref()).into_iter().flatten() {
             let target = device.path();
-            let clause = "devices";
+            let clause = self.spec.airlock.origins.get(target).map_or("devices", String::as_str);
             let (major, minor) = (
                 u32::try_from(device.major())
                     .map_err(|_| target_error(clause, target, "negative major number"))?,

@@ -254,7 +254,6 @@ impl Compiler<'_> {
     }
 
     fn node(&mut self, node: &Node) -> Result<(), PlanError> {
-        let clause = "root.kind";
         let (path, entry, owner) = match node {
             Node::Dir { path, mode, user_owned } => {
                 let owner = if *user_owned { self.identity.user_owner } else { self.identity.root_owner };
@@ -278,6 +277,7 @@ impl Compiler<'_> {
         if !matches!(node, Node::Dir { .. }) {
             self.check_displaced(path)?;
         }
+        let clause = self.spec.airlock.origins.get(path).map_or("root.kind", String::as_str);
         self.entry(clause, path, entry, owner)
     }
 
