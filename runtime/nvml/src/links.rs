@@ -75,8 +75,5 @@ fn nvlinks(device: &Device<'_>) -> BTreeMap<String, u32> {
 fn between(one: &Place<'_, '_>, other: &Place<'_, '_>, all: &[Place<'_, '_>]) -> u32 {
     let direct = one.links.get(&other.address).copied().unwrap_or(0);
     let switched = one.links.iter().filter(|(end, _)| all.iter().all(|place| place.address != **end));
-    direct
-        + switched
-            .filter_map(|(end, count)| Some(other.links.get(end)?.min(count)))
-            .sum::<u32>()
+    direct + switched.filter_map(|(end, count)| Some(other.links.get(end)?.min(count))).sum::<u32>()
 }

@@ -5,14 +5,22 @@
 //! give up. What it says is described in `wire.rs`.
 
 #[path = "../../src/gpu/facts.rs"]
-#[allow(dead_code, unreachable_pub, reason = "a module of airlock-runtime, of which this program uses a part")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of airlock-runtime, of which this program uses a part"
+)]
 mod facts;
 mod links;
 mod raw;
 mod read;
 mod watch;
 #[path = "../../src/gpu/wire.rs"]
-#[allow(dead_code, unreachable_pub, reason = "a module of airlock-runtime, of which this program uses a part")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of airlock-runtime, of which this program uses a part"
+)]
 mod wire;
 
 use std::io::{self, Write};

@@ -20,7 +20,8 @@ pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<RemappedRows, NvmlErr
     let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);
     let handle = handle(device);
     // SAFETY: the handle is valid while `device` is, and each pointer is of a number of the declared type.
-    let code = unsafe { call(handle, &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed) };
+    let code =
+        unsafe { call(handle, &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed) };
     nvml_try(code)?;
     Ok(RemappedRows { pending: pending != 0, failed: failed != 0 })
 }

@@ -46,9 +46,10 @@ pub(crate) fn watch(nvml: &Nvml, uuids: &[String]) -> Result<Answer, NvmlError> 
     let end = Instant::now() + SETTLING;
     let after = loop {
         let now = states(&all)?;
-        let settled = now.iter().zip(&before).all(|(now, before)| {
-            now.processes.is_empty() && now.memory_used <= before.memory_used
-        });
+        let settled = now
+            .iter()
+            .zip(&before)
+            .all(|(now, before)| now.processes.is_empty() && now.memory_used <= before.memory_used);
         if settled || Instant::now() >= end {
             break now;
         }

@@ -46,7 +46,7 @@ pub struct Gpu {
     pub name: String,
     /// PCI address in lower case with a domain of four digits, such as `0000:65:00.0`; empty if unknown.
     pub pci: String,
-    /// Minor number of `/dev/nvidiaN`.
+    /// Minor number of `/dev/nvidiaN`; `u32::MAX` if it is unknown.
     pub minor: u32,
     /// Memory, in bytes.
     pub memory_total: u64,
@@ -232,6 +232,24 @@ pub struct Chosen {
     pub gpu: Gpu,
     /// The slice; `None`: the whole GPU.
     pub instance: Option<Instance>,
+}
+
+impl Health {
+    /// Why nothing should run on it, in words; `None`: it is sound.
+    pub fn fault(&self) -> Option<String> {
+        let errors = self.ecc_uncorrected.filter(|count| *count > 0);
+        if self.lost {
+            Some("lost: it does not answer any more".into())
+        } else if self.repair_failed {
+            Some("worn out: rows of memory could not be replaced".into())
+        } else if let Some(count) = errors {
+            Some(format!("{count} uncorrected ECC errors since the driver was loaded"))
+        } else if self.repair_pending {
+            Some("memory waits to be repaired by a reset".into())
+        } else {
+            None
+        }
+    }
 }
 
 impl Chosen {
