@@ -1,13 +1,21 @@
 //! GPUs: what there is, what a sandbox gets, and who holds it.
 
 pub mod cdi;
+mod discover;
 pub mod facts;
+mod helper;
 pub mod host;
 pub mod ldcache;
 pub mod nvidia;
 mod provide;
+mod render;
+mod table;
+pub mod wire;
 
+pub use discover::{DiscoverError, Discovery, Watch, discover};
 pub use facts::{Chosen, Inventory, Selection};
+pub use helper::HelperError;
 pub use host::GpuHost;
-pub use provide::{GpuError, Provision};
 pub(crate) use provide::provided;
+pub use provide::{GpuError, Provision};
+pub use table::Table;

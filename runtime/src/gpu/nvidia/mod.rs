@@ -3,6 +3,7 @@
 //! The lists follow what NVIDIA's own toolkit gives a container (nvidia-container-toolkit `pkg/nvcdi`,
 //! libnvidia-container `src/nvc_mount.c`).
 
+mod document;
 mod libraries;
 mod nodes;
 mod procfs;
@@ -12,9 +13,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{GpuError, GpuHost, Provision, Selection};
-use crate::gpu::cdi::{ContainerEdits, Mount};
+use crate::gpu::cdi::Mount;
 use crate::spec::{Gpu, GpuFeature, RootKind};
 
+pub use document::{document, whole};
 pub(super) use libraries::{TOOLS, stems};
 pub use nodes::UVM_REMEDY;
 pub(super) use nodes::checked;
@@ -83,27 +85,6 @@ pub(super) fn provision(
     procfs::provide(&mut provision, selection, host)?;
     sysfs::provide(&mut provision, selection, host);
     Ok(provision)
-}
-
-/// What a CDI document can say of one GPU or slice: its own nodes.
-///
-/// # Errors
-/// A node is not there, or another device.
-pub fn device_edits(selection: &Selection, host: &GpuHost) -> Result<ContainerEdits, GpuError> {
-    let device_nodes = nodes::own(selection, host)?;
-    Ok(ContainerEdits { device_nodes, ..ContainerEdits::default() })
-}
-
-/// What a CDI document can say of all of them: control nodes, libraries, tools and firmware, at the host's own paths.
-///
-/// # Errors
-/// A node or library is not there, or of another driver.
-pub fn common_edits(selection: &Selection, host: &GpuHost) -> Result<ContainerEdits, GpuError> {
-    let capabilities = [Capability::Compute, Capability::Utility].into();
-    let mounts = libraries::as_on_the_host(&capabilities, selection, host)?;
-    let mut edits = ContainerEdits { device_nodes: nodes::control(host)?, mounts, ..ContainerEdits::default() };
-    edits.env = vec!["NVIDIA_VISIBLE_DEVICES=void".into()];
-    Ok(edits)
 }
 
 /// Advice to the libraries; the nodes are what holds.
