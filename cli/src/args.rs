@@ -119,7 +119,7 @@ pub(crate) struct OverrideArgs {
     /// Set a variable (K=V) or pass the caller's (K)
     #[arg(short, long, value_name = "K[=V]")]
     env: Vec<String>,
-    /// GPUs: a count, or devices separated by commas (not built yet: refused)
+    /// GPUs: a count, or devices separated by commas
     #[arg(long, value_name = "N|LIST")]
     gpus: Option<String>,
     /// Working directory inside
