@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A library that shows its public calls only.
-const SHARED: [&str; 4] = ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1"];
+/// Libraries of NVIDIA's driver that have nothing but their names.
+const STUBS: [&str; 3] = ["libcuda.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-glcore.so.1"];
 
 fn main() {
     let [folder, target] = ["CARGO_MANIFEST_DIR", "OUT_DIR"].map(|name| match std::env::var(name) {
@@ -20,7 +20,14 @@ fn main() {
     compile(&["-static", "-pthread"], &probe, &target.join("probe"));
     compile(&["-static", "-nostdlib"], &[folder.join("bench/true.c")], &target.join("true"));
     let nvml = ["nvml.c", "json.c"].map(|name| folder.join("fakes/nvml").join(name));
-    compile(&SHARED, &nvml, &target.join("libnvidia-ml.so.1"));
+    library(&nvml, &target, "libnvidia-ml.so.1");
+    STUBS.iter().for_each(|name| library(&[folder.join("fakes/nvml/stub.c")], &target, name));
+}
+
+/// A shared library that shows its public calls only.
+fn library(sources: &[PathBuf], folder: &Path, soname: &str) {
+    let soname_flag = format!("-Wl,-soname,{soname}");
+    compile(&["-shared", "-fPIC", "-fvisibility=hidden", &soname_flag], sources, &folder.join(soname));
 }
 
 fn compile(flags: &[&str], sources: &[PathBuf], target: &Path) {

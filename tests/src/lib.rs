@@ -18,6 +18,7 @@
 mod caller;
 mod census;
 pub mod cgroup;
+mod gpus;
 mod graded;
 mod probe;
 pub mod reader;
@@ -29,6 +30,7 @@ mod site;
 
 pub use caller::Caller;
 pub use census::Census;
+pub use gpus::Gpus;
 pub use graded::{Graded, GradedRun, Lead, LiveRun, fraction};
 pub use probe::Outcome;
 pub use report::Report;

@@ -22,6 +22,7 @@ pub use self::error::LaunchError;
 pub(crate) use self::message::{Channel, FromInit, Probe, ToInit};
 pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
+use crate::gpu::Selection;
 use crate::host::is_root;
 use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
 use crate::mounts::{self, Mounts};
@@ -52,6 +53,8 @@ pub struct LaunchOptions {
     pub report: Option<ReportRecord>,
     /// How long init may take to build the sandbox; absent: 60 s.
     pub build_timeout: Option<Duration>,
+    /// The GPUs that were chosen for the spec, which somebody holds leases of.
+    pub gpu: Option<Selection>,
 }
 
 /// A sandbox that is built and verified, or runs.

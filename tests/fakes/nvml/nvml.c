@@ -14,7 +14,7 @@
 
 #include "json.h"
 
-#define SCENARIO "/run/airlock-fake-nvml.json"
+#define SCENARIO "/usr/lib/x86_64-linux-gnu/airlock-fake-nvml/scenario.json"
 #define EXPORT __attribute__((visibility("default")))
 
 enum {
