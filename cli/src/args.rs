@@ -148,6 +148,12 @@ pub(crate) struct GpuArgs {
 pub(crate) enum GpuCommand {
     /// List GPUs, their slices, who uses them, and how they are connected
     List(FormatArgs),
+    /// Print a CDI document of the GPUs, as JSON, for engines that read one from /etc/cdi
+    Cdi {
+        /// `vendor.com/class` of the devices
+        #[arg(long, default_value = "nvidia.com/gpu", value_name = "KIND")]
+        kind: String,
+    },
 }
 
 #[derive(Debug, Args)]

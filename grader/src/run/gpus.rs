@@ -29,7 +29,7 @@ impl Supervisor {
         phase: &str,
         spec: &Spec,
     ) -> Result<Result<Option<Tenancy>, GpuError>, RunError> {
-        let Some(wish) = spec.airlock.gpu.as_ref().map(Wish::from) else { return Ok(Ok(None)) };
+        let Some(wish) = Wish::of(spec) else { return Ok(Ok(None)) };
         let owner = format!("run {}, phase {phase}", self.manifest.run_id);
         blocking(move || {
             let leases = Leases::open(&lease_directory(Sandboxes::open()?.root()))?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::{Chosen, Gpu, Instance, Inventory, PciPath, Selection};
-use crate::spec;
+use crate::Spec;
 
 /// More GPUs than this are not tried in all combinations: 12,870 of 16.
 const MOST_TRIED: usize = 16;
@@ -26,9 +26,12 @@ pub struct Wish {
     pub shared: bool,
 }
 
-impl From<&spec::Gpu> for Wish {
-    fn from(gpu: &spec::Gpu) -> Wish {
-        Wish { count: gpu.count, devices: gpu.devices.clone(), shared: false }
+impl Wish {
+    /// The wish of a spec; `None`: it has none of NVIDIA's GPUs, only CDI devices or render nodes.
+    pub fn of(spec: &Spec) -> Option<Wish> {
+        let gpu = spec.airlock.gpu.as_ref()?;
+        let asked = gpu.count.is_some() || !gpu.devices.is_empty();
+        asked.then(|| Wish { count: gpu.count, devices: gpu.devices.clone(), shared: gpu.shared })
     }
 }
 

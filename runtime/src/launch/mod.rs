@@ -22,8 +22,8 @@ pub use self::error::LaunchError;
 pub(crate) use self::message::{Channel, FromInit, Probe, ToInit};
 pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
-use crate::gpu::Selection;
-use crate::host::is_root;
+use crate::gpu::{self, Selection};
+use crate::host::{HostError, is_root};
 use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Placement, Plan, Step, plan_with};
@@ -110,7 +110,10 @@ impl Sandbox {
         let mut parts = Parts::default();
         parts.state = Some(sandboxes.create(&id, spec, options.report.clone())?);
         let ids = parts.take_ids(spec, &sandboxes, &id)?;
-        let facts = prepared.facts.with_spec(spec, ids);
+        if options.gpu.is_some() {
+            gpu::host::ensure_unified_memory().map_err(HostError::from)?;
+        }
+        let facts = prepared.facts.with_spec(spec, ids).with_gpu(spec, options.gpu)?;
         checks::own_state(spec, &facts, sandboxes.root())?;
         parts.kept = checks::kept_directory(spec)?;
         let placement = Placement { id, cgroup_parent: options.cgroup_parent };
