@@ -119,7 +119,8 @@ pub(crate) struct OverrideArgs {
     /// Set a variable (K=V) or pass the caller's (K)
     #[arg(short, long, value_name = "K[=V]")]
     env: Vec<String>,
-    /// GPUs: a count, or devices separated by commas
+    /// GPUs: a count, or devices separated by commas: `all`, an index, GPU:SLICE, a UUID, a PCI address, or a kind
+    /// such as H100 or 1g.10gb (see `airlock gpu list`)
     #[arg(long, value_name = "N|LIST")]
     gpus: Option<String>,
     /// Working directory inside

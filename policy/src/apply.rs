@@ -274,7 +274,12 @@ impl Merge<'_> {
         gpu.cdi_hooks = table.cdi_hooks.map_or(gpu.cdi_hooks, At::into_inner);
         // A count or a list that was refused has been told already.
         let refused = !self.faults.is_empty();
-        if gpu.count.is_none() && gpu.devices.is_empty() && gpu.cdi.is_empty() && gpu.nodes.is_empty() && !refused {
+        if gpu.count.is_none()
+            && gpu.devices.is_empty()
+            && gpu.cdi.is_empty()
+            && gpu.nodes.is_empty()
+            && !refused
+        {
             let fault = Fault::new("[gpu] asks for nothing").help("`count = 1`, or `devices = […]`");
             return self.faults.push(fault.at(spot.place()));
         }

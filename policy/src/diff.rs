@@ -187,7 +187,8 @@ impl Differences<'_> {
     /// What comes with GPUs, or instead of them.
     fn gpu_parts(&mut self) {
         let none = Gpu::default();
-        let (old, new) = (self.before.gpu.as_ref().unwrap_or(&none), self.after.gpu.as_ref().unwrap_or(&none));
+        let (old, new) =
+            (self.before.gpu.as_ref().unwrap_or(&none), self.after.gpu.as_ref().unwrap_or(&none));
         let capabilities = |gpu: &Gpu| gpu.capabilities.iter().cloned().collect();
         self.each("gpu.capabilities", capabilities(old), capabilities(new), "using the driver for");
         let features = |gpu: &Gpu| gpu.features.iter().map(|feature| feature.word().to_owned()).collect();

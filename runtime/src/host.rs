@@ -175,7 +175,11 @@ impl HostFacts {
     ///
     /// # Errors
     /// Something of it is there and cannot be read.
-    pub fn with_gpu(mut self, spec: &Spec, selection: Option<gpu::Selection>) -> Result<HostFacts, HostError> {
+    pub fn with_gpu(
+        mut self,
+        spec: &Spec,
+        selection: Option<gpu::Selection>,
+    ) -> Result<HostFacts, HostError> {
         let Some(asked) = &spec.airlock.gpu else { return Ok(self) };
         self.gpu_host = Some(gpu::GpuHost::read(asked, &spec.airlock.root, selection.as_ref())?);
         self.gpu = selection;

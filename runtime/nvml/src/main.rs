@@ -60,5 +60,9 @@ fn failure(error: &NvmlError) -> Failure {
         NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => Cause::TooOld,
         _ => Cause::Other,
     };
-    Failure { cause, message: error.to_string() }
+    let message = match error {
+        NvmlError::LibloadingError(error) => error.to_string(),
+        error => error.to_string(),
+    };
+    Failure { cause, message }
 }

@@ -37,7 +37,7 @@ pub struct Discovery {
     _helper: Helper,
 }
 
-/// Looks for GPUs. The calling process must have one thread.
+/// Looks for GPUs.
 pub fn discover() -> Result<Discovery, DiscoverError> {
     let mut helper = Helper::start(&[])?;
     let (mut inventory, remark) = match helper.answer()? {
@@ -102,6 +102,11 @@ impl Watch {
             Answer::Failed(failure) => Err(error(failure)),
             other => Err(unexpected(&other).into()),
         }
+    }
+
+    /// Lets go of it without ending it: a fork of this process has it too, and goes on.
+    pub fn leave_to_fork(self) {
+        self.helper.leave_to_fork();
     }
 
     /// Ends it: how the GPUs are now, and what was seen.

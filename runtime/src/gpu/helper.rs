@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -80,7 +81,7 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// Starts it with these arguments. The program must have one thread.
+    /// Starts it with these arguments.
     pub(crate) fn start(arguments: &[&str]) -> Result<Helper, HelperError> {
         let io = |step| move |source: io::Error| HelperError::Io { step, source };
         let program = program().map_err(io("making a memory file of it"))?;
@@ -107,6 +108,13 @@ impl Helper {
     /// Tells it that nothing more is to be watched.
     pub(crate) fn end_watch(&mut self) {
         self.stdin = None;
+    }
+
+    /// Lets go of it; it goes on for a fork of this process.
+    pub(crate) fn leave_to_fork(self) {
+        let mut kept = ManuallyDrop::new(self);
+        // Its input is the one thing that must not stay open here: its end is the fork's to say.
+        kept.stdin = None;
     }
 
     /// Its next answer.

@@ -46,13 +46,8 @@ const PCI_FILES: [&str; 13] = [
     "vendor",
 ];
 /// What the driver's modules say of themselves.
-const MODULE_FILES: [&str; 5] = [
-    "nvidia/initstate",
-    "nvidia/refcnt",
-    "nvidia/version",
-    "nvidia_uvm/initstate",
-    "nvidia_uvm/version",
-];
+const MODULE_FILES: [&str; 5] =
+    ["nvidia/initstate", "nvidia/refcnt", "nvidia/version", "nvidia_uvm/initstate", "nvidia_uvm/version"];
 
 /// Facts about the GPUs' side of a host.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -127,7 +122,9 @@ impl GpuHost {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if directory != Path::new("/dev") || ["nvidia", "gdrdrv", "kfd"].iter().any(|of| name.starts_with(of)) {
+            if directory != Path::new("/dev")
+                || ["nvidia", "gdrdrv", "kfd"].iter().any(|of| name.starts_with(of))
+            {
                 self.read_node(&entry.path());
             }
         }
@@ -146,7 +143,11 @@ impl GpuHost {
         let documents = self.cdi.documents.iter().map(|found| &found.document);
         let edits: Vec<_> = documents
             .flat_map(|document| {
-                document.devices.iter().map(|device| &device.container_edits).chain([&document.container_edits])
+                document
+                    .devices
+                    .iter()
+                    .map(|device| &device.container_edits)
+                    .chain([&document.container_edits])
             })
             .collect();
         let nodes = edits.iter().flat_map(|edits| &edits.device_nodes);

@@ -73,7 +73,9 @@ pub enum GpuError {
         expected: (u32, u32),
     },
     /// A slice without a capability.
-    #[error("{uuid}: the driver lists no capability {capability}; it was removed, or the GPU was reset: choose again")]
+    #[error(
+        "{uuid}: the driver lists no capability {capability}; it was removed, or the GPU was reset: choose again"
+    )]
     NoSlice {
         /// The slice.
         uuid: String,
@@ -101,7 +103,9 @@ pub enum GpuError {
         version: String,
     },
     /// A library of another version than the driver in the kernel.
-    #[error("{file} is not of version {version}, which the kernel's driver has: after an update, reboot or reload it")]
+    #[error(
+        "{file} is not of version {version}, which the kernel's driver has: after an update, reboot or reload it"
+    )]
     OtherVersion {
         /// The file.
         file: PathBuf,
@@ -125,7 +129,9 @@ pub enum GpuError {
         expected: u32,
     },
     /// A service that does not listen.
-    #[error("features: {feature} is asked for, and {path} is not a socket of root's or yours: start the service")]
+    #[error(
+        "features: {feature} is asked for, and {path} is not a socket of root's or yours: start the service"
+    )]
     NoService {
         /// The feature.
         feature: &'static str,
@@ -247,7 +253,12 @@ fn render_node(path: &Path, host: &GpuHost) -> Option<(u32, u32)> {
 }
 
 /// What the CDI devices need that the spec names.
-fn named_devices(gpu: &Gpu, spec: &Spec, facts: &HostFacts, host: &GpuHost) -> Result<ContainerEdits, GpuError> {
+fn named_devices(
+    gpu: &Gpu,
+    spec: &Spec,
+    facts: &HostFacts,
+    host: &GpuHost,
+) -> Result<ContainerEdits, GpuError> {
     if gpu.cdi.is_empty() {
         return Ok(ContainerEdits::default());
     }
@@ -293,7 +304,8 @@ fn named_devices(gpu: &Gpu, spec: &Spec, facts: &HostFacts, host: &GpuHost) -> R
 /// A root that takes over the host's `/usr` has what lies there already.
 fn is_shown(spec: &Spec, host: &Path, inside: &Path) -> bool {
     let takes_over = |mount: &oci_spec::runtime::Mount| {
-        mount.source().as_deref() == Some(mount.destination().as_path()) && inside.starts_with(mount.destination())
+        mount.source().as_deref() == Some(mount.destination().as_path())
+            && inside.starts_with(mount.destination())
     };
     spec.airlock.root == RootKind::Host
         && host == inside

@@ -42,7 +42,7 @@ impl fmt::Display for Table<'_> {
 }
 
 fn rows(gpus: &[Gpu]) -> Vec<Vec<String>> {
-    let heads = ["GPU", "name", "PCI address", "memory", "processes", "health", "UUID"];
+    let heads = ["GPU", "name", "PCI address", "memory", "processes", "UUID", "health"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for gpu in gpus {
         rows.push(vec![
@@ -51,8 +51,8 @@ fn rows(gpus: &[Gpu]) -> Vec<Vec<String>> {
             or_unknown(&gpu.pci),
             memory(gpu.memory_used, gpu.memory_total),
             processes(gpu, None),
-            health(gpu),
             or_unknown(&gpu.uuid),
+            health(gpu),
         ]);
         for (number, slice) in gpu.mig.iter().flatten().enumerate() {
             rows.push(vec![
@@ -61,7 +61,6 @@ fn rows(gpus: &[Gpu]) -> Vec<Vec<String>> {
                 format!("gi {} ci {}", slice.gi, slice.ci),
                 memory(slice.memory_used, slice.memory_total),
                 processes(gpu, Some(slice.gi)),
-                String::new(),
                 slice.uuid.clone(),
             ]);
         }

@@ -22,7 +22,9 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
     }
     if assembled {
         let files = spec.airlock.skeleton.iter().filter_map(|node| match node {
-            Node::File { path, .. } | Node::Copy { path, .. } | Node::LoaderCache { path, .. } => path.parent(),
+            Node::File { path, .. } | Node::Copy { path, .. } | Node::LoaderCache { path, .. } => {
+                path.parent()
+            }
             Node::Dir { .. } | Node::Link { .. } => None,
         });
         // In the sandbox's own file systems over the kernel's, the mount has a rule.

@@ -162,10 +162,7 @@ fn mounts(spec: &mut Spec, edits: &ContainerEdits) -> Result<(), ApplyError> {
 }
 
 fn add_hook(spec: &mut Spec, hook: &Hook) -> Result<(), ApplyError> {
-    let mut built = HookBuilder::default()
-        .path(&hook.path)
-        .args(hook.args.clone())
-        .env(hook.env.clone());
+    let mut built = HookBuilder::default().path(&hook.path).args(hook.args.clone()).env(hook.env.clone());
     if let Some(timeout) = hook.timeout {
         built = built.timeout(timeout);
     }
@@ -241,7 +238,10 @@ mod tests {
         for (value, why) in [
             (json!({ "netDevices": [{}] }), "netDevices"),
             (json!({ "intelRdt": {} }), "intelRdt"),
-            (json!({ "deviceNodes": [{ "path": "/dev/a", "type": "b", "major": 8, "minor": 0 }] }), "FIFO or a block"),
+            (
+                json!({ "deviceNodes": [{ "path": "/dev/a", "type": "b", "major": 8, "minor": 0 }] }),
+                "FIFO or a block",
+            ),
             (json!({ "hooks": [{ "hookName": "later", "path": "/x" }] }), "no such time"),
             (json!({ "mounts": [{ "hostPath": "/x", "containerPath": "/proc" }] }), "used already"),
         ] {

@@ -8,7 +8,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// Versions of the interface that are understood, oldest first.
-pub(super) const VERSIONS: [&str; 8] = ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
+pub(super) const VERSIONS: [&str; 8] =
+    ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
 
 /// A document: the devices of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -186,7 +187,8 @@ impl fmt::Display for Name {
 
 /// `vendor/class`, each of letters, digits, `_`, `-` and `.`, starting with a letter and ending with a letter or digit.
 pub(super) fn is_kind(text: &str) -> bool {
-    let word = |word: &str| is_word(word, "_-.") && word.starts_with(|first: char| first.is_ascii_alphabetic());
+    let word =
+        |word: &str| is_word(word, "_-.") && word.starts_with(|first: char| first.is_ascii_alphabetic());
     text.split_once('/').is_some_and(|(vendor, class)| word(vendor) && word(class))
 }
 
@@ -212,7 +214,9 @@ mod tests {
         let name: Name = "nvidia.com/gpu=GPU-8a:1".parse().unwrap();
         assert_eq!((name.kind.as_str(), name.device.as_str()), ("nvidia.com/gpu", "GPU-8a:1"));
         assert_eq!(name.to_string(), "nvidia.com/gpu=GPU-8a:1");
-        for wrong in ["", "nvidia.com/gpu", "gpu=0", "a/b/c=0", "9a/gpu=0", "a/=0", "a/b=", "a/b=-0", "a/b=../0"] {
+        for wrong in
+            ["", "nvidia.com/gpu", "gpu=0", "a/b/c=0", "9a/gpu=0", "a/=0", "a/b=", "a/b=-0", "a/b=../0"]
+        {
             assert!(wrong.parse::<Name>().is_err(), "{wrong}");
         }
     }

@@ -212,7 +212,8 @@ fn check_edits(edits: &ContainerEdits) -> Result<(), String> {
         if node.kind.as_deref().is_some_and(|kind| !matches!(kind, "b" | "c" | "u" | "p")) {
             return Err(format!("the type of {} is none of b, c, u and p", node.path.display()));
         }
-        if node.permissions.as_deref().is_some_and(|text| text.chars().any(|letter| !"rwm".contains(letter))) {
+        if node.permissions.as_deref().is_some_and(|text| text.chars().any(|letter| !"rwm".contains(letter)))
+        {
             return Err(format!("the permissions of {} are not of r, w and m", node.path.display()));
         }
     }
@@ -228,13 +229,15 @@ fn read(path: &Path) -> Result<Document, CdiError> {
     let failed = |source: io::Error| CdiError::Read { path: path.into(), source };
     let wrong = |why: String| CdiError::Document { path: path.into(), why };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file: File = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?.into();
+    let file: File =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?.into();
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(wrong("is not a regular file".into()));
     }
     if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
-        let why = "others than root can write to it, and it says what sandboxes get: `chown root` it, `chmod go-w`";
+        let why =
+            "others than root can write to it, and it says what sandboxes get: `chown root` it, `chmod go-w`";
         return Err(wrong(why.into()));
     }
     let mut text = String::new();
@@ -313,7 +316,8 @@ mod tests {
     /// Each line is ten of the one before it.
     #[test]
     fn a_document_cannot_grow_without_end() {
-        let mut bomb = String::from("cdiVersion: '0.7.0'\nkind: a/b\ndevices: []\nannotations:\n  a: &a0 x\n");
+        let mut bomb =
+            String::from("cdiVersion: '0.7.0'\nkind: a/b\ndevices: []\nannotations:\n  a: &a0 x\n");
         for level in 1..12 {
             let ten = vec![format!("*a{}", level - 1); 10].join(", ");
             bomb += &format!("  k{level}: &a{level} [{ten}]\n");

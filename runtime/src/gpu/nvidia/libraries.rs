@@ -156,7 +156,9 @@ fn library<'a>(stem: &str, version: &str, host: &'a GpuHost) -> Result<Option<Li
     let mut library: Option<Library<'a>> = None;
     let named = |entry: &&Entry| {
         let rest = entry.soname.strip_prefix(stem).and_then(|rest| rest.strip_prefix(".so"));
-        entry.flags == NATIVE && entry.hwcap == 0 && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        entry.flags == NATIVE
+            && entry.hwcap == 0
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     for entry in host.cache.iter().filter(named) {
         let Some(file) = host.files.get(Path::new(&entry.path)) else { continue };
@@ -165,7 +167,8 @@ fn library<'a>(stem: &str, version: &str, host: &'a GpuHost) -> Result<Option<Li
             continue;
         }
         let library = library.get_or_insert(Library { sonames: Vec::new(), file });
-        if library.file == file && entry.soname != exact && !library.sonames.contains(&entry.soname.as_str()) {
+        if library.file == file && entry.soname != exact && !library.sonames.contains(&entry.soname.as_str())
+        {
             library.sonames.push(&entry.soname);
         }
     }
@@ -189,8 +192,7 @@ fn tools<'a>(capabilities: &BTreeSet<Capability>, host: &'a GpuHost) -> impl Ite
 fn firmware(selection: &Selection, host: &GpuHost) -> Vec<Mount> {
     let directory = format!("nvidia/{}", selection.driver.version);
     let files = host.files.iter().filter(|(path, _)| {
-        path.parent().is_some_and(|parent| parent.ends_with(&directory))
-            && path.starts_with("/lib/firmware")
+        path.parent().is_some_and(|parent| parent.ends_with(&directory)) && path.starts_with("/lib/firmware")
     });
     let options = ["ro", "nosuid", "nodev", "noexec"].map(String::from).to_vec();
     files.map(|(_, file)| super::bind(file.clone(), file.clone(), options.clone())).collect()

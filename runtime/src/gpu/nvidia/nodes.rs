@@ -66,15 +66,18 @@ pub(super) fn own(selection: &Selection, host: &GpuHost) -> Result<Vec<DeviceNod
     let mut nodes: Vec<DeviceNode> = Vec::new();
     for Chosen { gpu, instance } in &selection.gpus {
         let path = format!("/dev/nvidia{}", gpu.minor);
-        let gpu_node = node(host, &path, &DRIVER, gpu.minor, &format!("`nvidia-modprobe -c {}`, as root", gpu.minor))?;
+        let gpu_node =
+            node(host, &path, &DRIVER, gpu.minor, &format!("`nvidia-modprobe -c {}`, as root", gpu.minor))?;
         if !nodes.contains(&gpu_node) {
             nodes.push(gpu_node);
         }
         let Some(instance) = instance else { continue };
         let gi = format!("gpu{}/gi{}", gpu.minor, instance.gi);
         for capability in [format!("{gi}/access"), format!("{gi}/ci{}/access", instance.ci)] {
-            let minor = mig_minor(host, &capability)
-                .ok_or_else(|| GpuError::NoSlice { uuid: instance.uuid.clone(), capability: capability.clone() })?;
+            let minor = mig_minor(host, &capability).ok_or_else(|| GpuError::NoSlice {
+                uuid: instance.uuid.clone(),
+                capability: capability.clone(),
+            })?;
             let path = format!("/dev/nvidia-caps/nvidia-cap{minor}");
             let (card, rest) = capability.split_once('/').unwrap_or_default();
             let remedy =
@@ -116,9 +119,10 @@ fn render(chosen: &Chosen, host: &GpuHost) -> Result<DeviceNode, GpuError> {
 /// Nodes of GPUDirect Storage: one for each minor that there is.
 fn storage(host: &GpuHost) -> Result<Vec<DeviceNode>, GpuError> {
     let remedy = "load the module nvidia-fs";
-    let minors = host.nodes.keys().filter_map(|path| {
-        path.to_str()?.strip_prefix("/dev/nvidia-fs")?.parse::<u32>().ok()
-    });
+    let minors = host
+        .nodes
+        .keys()
+        .filter_map(|path| path.to_str()?.strip_prefix("/dev/nvidia-fs")?.parse::<u32>().ok());
     let nodes: Vec<_> = minors
         .map(|minor| node(host, &format!("/dev/nvidia-fs{minor}"), &["nvidia-fs"], minor, remedy))
         .collect::<Result<_, _>>()?;
@@ -129,7 +133,13 @@ fn storage(host: &GpuHost) -> Result<Vec<DeviceNode>, GpuError> {
 }
 
 /// The node at `path`, which must be minor `minor` of the first of `drivers` that is registered.
-fn node(host: &GpuHost, path: &str, drivers: &[&str], minor: u32, remedy: &str) -> Result<DeviceNode, GpuError> {
+fn node(
+    host: &GpuHost,
+    path: &str,
+    drivers: &[&str],
+    minor: u32,
+    remedy: &str,
+) -> Result<DeviceNode, GpuError> {
     let major = drivers.iter().find_map(|driver| host.majors.get(*driver));
     let major = major.ok_or_else(|| GpuError::NoDriver {
         driver: drivers.last().copied().unwrap_or_default().into(),

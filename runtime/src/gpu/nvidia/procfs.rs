@@ -12,7 +12,11 @@ pub(super) const DRIVER: &str = "/proc/driver";
 /// Adds a copy of what the driver says of itself and of the chosen GPUs.
 ///
 /// `ModifyDeviceFiles` is 0 in it, so that the driver's libraries do not try to make or change nodes.
-pub(super) fn provide(provision: &mut Provision, selection: &Selection, host: &GpuHost) -> Result<(), GpuError> {
+pub(super) fn provide(
+    provision: &mut Provision,
+    selection: &Selection,
+    host: &GpuHost,
+) -> Result<(), GpuError> {
     let driver = Path::new(DRIVER).join("nvidia");
     let text = |path: &Path| host.texts.get(path);
     let missing = |path: PathBuf| GpuError::NoText { path };

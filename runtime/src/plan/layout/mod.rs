@@ -239,11 +239,8 @@ impl Compiler<'_> {
                 });
             }
         };
-        let entry = if file {
-            Entry::File { mode: 0o644, content: Vec::new() }
-        } else {
-            Entry::Dir { mode: 0o755 }
-        };
+        let entry =
+            if file { Entry::File { mode: 0o644, content: Vec::new() } } else { Entry::Dir { mode: 0o755 } };
         self.mount_point(&clause, target, entry)?;
         self.known.insert(target.clone(), within);
         self.layout.attach.push(step(&clause, Action::Attach { mount: id, target: target.clone() }));

@@ -108,16 +108,20 @@ fn gpu_host() -> GpuHost {
         host.links.insert(link.into(), format!("{bridge}/{pci}").into());
         let bus = pci.rsplit_once(':').unwrap().0;
         text(format!("{bridge}/pci_bus/{bus}/cpuaffinity"), "ff\n".into());
-        host.links.insert(format!("/sys/class/pci_bus/{bus}").into(), format!("{bridge}/pci_bus/{bus}").into());
+        host.links
+            .insert(format!("/sys/class/pci_bus/{bus}").into(), format!("{bridge}/pci_bus/{bus}").into());
         if index > 1 {
             continue;
         }
         let card = format!("{driver}/capabilities/gpu{minor}/mig");
         for (gi, first) in [(1, 10), (2, 13)] {
-            for (place, capability) in [(String::new(), first), ("/ci0".into(), first + 1), ("/ci1".into(), first + 2)] {
+            for (place, capability) in
+                [(String::new(), first), ("/ci0".into(), first + 1), ("/ci1".into(), first + 2)]
+            {
                 let capability = capability + 10 * index;
                 let _ = writeln!(minors, "gpu{minor}/gi{gi}{place}/access {capability}");
-                let said = format!("DeviceFileMinor: {capability}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
+                let said =
+                    format!("DeviceFileMinor: {capability}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
                 text(format!("{card}/gi{gi}{place}/access"), said);
             }
         }
@@ -141,10 +145,12 @@ fn gpu_host() -> GpuHost {
     }
     let gsp = format!("/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin");
     host.files.insert((&gsp).into(), format!("/usr{gsp}").into());
-    host.root_cache = vec![Cached { soname: "libc.so.6".into(), path: "/lib/libc.so.6".into(), flags: NATIVE, hwcap: 0 }];
-    host.sockets = ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/run/vendor.sock"]
-        .map(PathBuf::from)
-        .into();
+    host.root_cache =
+        vec![Cached { soname: "libc.so.6".into(), path: "/lib/libc.so.6".into(), flags: NATIVE, hwcap: 0 }];
+    host.sockets =
+        ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/run/vendor.sock"]
+            .map(PathBuf::from)
+            .into();
     host.cdi = cdi();
     host
 }
@@ -183,7 +189,8 @@ fn chosen(facts: HostFacts, selection: Option<Selection>) -> HostFacts {
         facts = having(facts, path, SourceFacts { uid: 0, gid: 0, ..file(FileKind::File) });
     }
     for path in &host.sockets {
-        facts = having(facts, path.to_str().unwrap(), SourceFacts { uid: 0, gid: 0, ..file(FileKind::Socket) });
+        facts =
+            having(facts, path.to_str().unwrap(), SourceFacts { uid: 0, gid: 0, ..file(FileKind::Socket) });
     }
     having(facts, "/image", directory((0, 0)))
 }
@@ -263,11 +270,14 @@ fn a_gpu_in_a_root_that_is_a_directory() {
     snapshot("directory", &gives(&spec, &facts));
     let plan = planned(&spec, &facts);
     let cache = plan.child.iter().find_map(|step| match &step.action {
-        Action::Make { path, entry: Entry::File { content, .. }, .. } if path.ends_with("ld.so.cache") => Some(content),
+        Action::Make { path, entry: Entry::File { content, .. }, .. } if path.ends_with("ld.so.cache") => {
+            Some(content)
+        }
         _ => None,
     });
     let entries = crate::gpu::ldcache::parse(cache.unwrap()).unwrap();
-    let found = |soname: &str| entries.iter().find(|entry| entry.soname == soname).map(|entry| entry.path.as_str());
+    let found =
+        |soname: &str| entries.iter().find(|entry| entry.soname == soname).map(|entry| entry.path.as_str());
     assert_eq!(found("libcuda.so.1"), Some("/usr/local/nvidia/lib64/libcuda.so.1"));
     assert_eq!(found("libc.so.6"), Some("/lib/libc.so.6"), "what the root has stays");
 }
@@ -287,14 +297,19 @@ fn graphics_and_every_feature_on_request() {
         "capabilities": ["compute", "utility", "graphics", "video"],
         "features": ["gdrcopy", "gds", "imex", "persistenced", "fabricmanager"],
     });
-    snapshot("everything", &gives(&asking(&host_root(), &gpu), &chosen(root(), Some(selection([(3, None)])))));
+    snapshot(
+        "everything",
+        &gives(&asking(&host_root(), &gpu), &chosen(root(), Some(selection([(3, None)])))),
+    );
 }
 
 #[test]
 fn render_nodes_of_other_vendors() {
     let spec = asking(&host_root(), &json!({ "nodes": ["/dev/kfd", "/dev/dri/renderD129"] }));
     snapshot("render", &gives(&spec, &chosen(root(), None)));
-    for node in ["/dev/dri/card0", "/dev/nvidia0", "/dev/mem", "/dev/dri/renderD1", "/dev/dri/renderD128/../card0"] {
+    for node in
+        ["/dev/dri/card0", "/dev/nvidia0", "/dev/mem", "/dev/dri/renderD1", "/dev/dri/renderD128/../card0"]
+    {
         let spec = asking(&host_root(), &json!({ "nodes": [node] }));
         assert!(refusal(&spec, &chosen(root(), None)).contains("is not a render node"), "{node}");
     }
@@ -330,14 +345,21 @@ fn what_is_not_exactly_so_is_refused() {
         refusal(&spec, &facts)
     };
     planned(&spec, &chosen(root(), Some(one())));
-    let node = |path: &'static str, number| move |host: &mut GpuHost| drop(host.nodes.insert(path.into(), number));
+    let node =
+        |path: &'static str, number| move |host: &mut GpuHost| drop(host.nodes.insert(path.into(), number));
     let cases: [(&dyn Fn(&mut GpuHost), &str); 12] = [
         (&node("/dev/nvidia7", (195, 3)), "/dev/nvidia7 is device 195:3, and should be 195:7"),
         (&node("/dev/nvidia-uvm", (195, 0)), "/dev/nvidia-uvm is device 195:0, and should be 508:0"),
         (&node("/dev/nvidia-caps/nvidia-cap10", (195, 0)), "should be 510:10"),
         (&|host| drop(host.nodes.remove(Path::new("/dev/nvidiactl"))), "`nvidia-modprobe -c 255`, as root"),
-        (&|host| drop(host.nodes.remove(Path::new("/dev/nvidia-caps/nvidia-cap11"))), "capabilities/gpu7/mig/gi1/ci0/access`"),
-        (&|host| drop(host.majors.remove("nvidia-uvm")), "no driver nvidia-uvm: `nvidia-modprobe -u -c0`, as root"),
+        (
+            &|host| drop(host.nodes.remove(Path::new("/dev/nvidia-caps/nvidia-cap11"))),
+            "capabilities/gpu7/mig/gi1/ci0/access`",
+        ),
+        (
+            &|host| drop(host.majors.remove("nvidia-uvm")),
+            "no driver nvidia-uvm: `nvidia-modprobe -u -c0`, as root",
+        ),
         (&|host| drop(host.majors.remove("nvidia")), "no driver nvidia: "),
         (&|host| host.texts.clear(), "lists no capability gpu7/gi1/access"),
         (&|host| drop(host.texts.remove(Path::new("/proc/driver/nvidia/params"))), "params is not there"),
