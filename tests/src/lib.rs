@@ -15,9 +15,11 @@
 //! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
+pub mod browser;
 mod caller;
 mod census;
 pub mod cgroup;
+mod gpus;
 mod graded;
 mod probe;
 pub mod reader;
@@ -29,6 +31,7 @@ mod site;
 
 pub use caller::Caller;
 pub use census::Census;
+pub use gpus::Gpus;
 pub use graded::{Graded, GradedRun, Lead, LiveRun, fraction};
 pub use probe::Outcome;
 pub use report::Report;

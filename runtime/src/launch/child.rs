@@ -328,6 +328,6 @@ fn too_revealing(error: io::Error) -> io::Error {
     io::Error::new(
         error.kind(),
         "the kernel refuses a new /proc where the visible one is partly covered, as inside many containers; \
-         run where /proc is whole (for podman: --security-opt unmask=ALL)",
+         run where /proc is whole (for podman: --security-opt unmask=ALL --cap-add SYS_ADMIN)",
     )
 }

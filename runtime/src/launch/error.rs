@@ -222,6 +222,17 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
              kernel.apparmor_restrict_unprivileged_userns; a profile with `userns,` for airlock lifts it)",
             )
         }
+        // Nothing but a filter forbids it in a namespace of one's own.
+        (Action::Hostname { .. }, libc::EPERM) => Some(
+            "a surrounding seccomp filter forbids what sandboxes are made of: start airlock outside of that container \
+             (for podman: --cap-add SYS_ADMIN, which its filter goes by, beside --security-opt unmask=ALL)",
+        ),
+        // No overlay in user namespaces (a kernel or a security module without it), or not on this file system.
+        (Action::NewOverlay { .. }, libc::EINVAL | libc::EPERM | libc::ENODEV | libc::EOPNOTSUPP) => Some(
+            "the kernel mounts no such overlay in a user namespace; a `root.writable` directory must lie on ext4, xfs, \
+             btrfs or a tmpfs, not on an overlay or NFS; elsewhere mount the tree by fuse-overlayfs and name it as \
+             `[root] kind = \"dir\"`",
+        ),
         (Action::NewSession, libc::EDQUOT) => {
             Some("this user has too many keyrings: see /proc/keys and sysctl kernel.keys.maxkeys")
         }
@@ -237,7 +248,9 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
         (Action::EnterWorkingDirectory { .. }, libc::ENOENT) => {
             Some("the working directory does not exist inside")
         }
-        (Action::CloneTree { .. }, libc::EACCES) => Some("you may not look into that directory"),
+        (Action::CloneTree { .. } | Action::CloneDevice { .. }, libc::EACCES) => {
+            Some("you may not look into that directory")
+        }
         _ => None,
     }
 }
