@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -173,15 +173,23 @@ impl CgroupFacts {
         }
         if let Some(tree) = &mut facts.v2 {
             let controllers = |dir: &Path| {
-                std::fs::read_to_string(dir.join("cgroup.controllers"))
-                    .map(|text| Controller::list(&text))
-                    .unwrap_or_default()
+                let file = dir.join("cgroup.controllers");
+                match std::fs::read_to_string(&file) {
+                    Ok(text) => Ok(Controller::list(&text)),
+                    // Covered by another mount, or not for this caller to see.
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
+                    {
+                        Ok(Vec::new())
+                    }
+                    Err(source) => Err(CgroupError::io("read", file, source)),
+                }
             };
-            tree.root_controllers = controllers(&tree.mount);
+            tree.root_controllers = controllers(&tree.mount)?;
             if let Some(own) = &tree.own {
                 let own = below(&tree.mount, own);
                 tree.controllers =
-                    if own == tree.mount { tree.root_controllers.clone() } else { controllers(&own) };
+                    if own == tree.mount { tree.root_controllers.clone() } else { controllers(&own)? };
                 tree.writable = writable(&own);
             }
         }

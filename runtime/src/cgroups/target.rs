@@ -208,6 +208,14 @@ impl CgroupTarget {
 }
 
 impl CgroupTarget {
+    /// Whether [`Cgroup::freeze`](super::Cgroup::freeze) will have a directory to do it in.
+    pub fn can_freeze(&self) -> bool {
+        let freezer = |tree: &TreeTarget| {
+            tree.wanted.contains(&Controller::Freezer) || tree.required.contains(&Controller::Freezer)
+        };
+        self.trees.iter().any(|tree| tree.version == Version::V2 || freezer(tree))
+    }
+
     /// The limits as files and values.
     pub(crate) fn limit_writes(&self, resources: &LinuxResources) -> Result<Vec<LimitWrite>, CgroupError> {
         let serves = |tree: &&TreeTarget, controller| {

@@ -106,8 +106,12 @@ impl Verification {
                 (Ok(own), Ok(theirs)) if own != theirs => {
                     self.holds("namespaces", format!("own {name} namespace: {}", theirs.to_string_lossy()));
                 }
-                (own, theirs) => {
-                    self.differences.push(format!("namespace {name}: {theirs:?} against the host's {own:?}"))
+                (Ok(own), Ok(_)) => {
+                    let own = own.to_string_lossy();
+                    self.differences.push(format!("namespace {name}: init is in the host's own, {own}"));
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    self.differences.push(format!("namespace {name} cannot be read: {error}"));
                 }
             }
         }
