@@ -378,7 +378,8 @@ fn a_limit_of_writes_to_a_disk_slows_them_down() {
     };
     let (free, _) = written(&LinuxResources::default()).unwrap();
     assert!(bytes >= 2 << 20, "{bytes} bytes counted");
-    assert!(limited > Duration::from_millis(1200) && limited > 2 * free, "{limited:?}, without {free:?}");
+    // How long it takes without is the machine's affair; the limit adds to it.
+    assert!(limited > free + Duration::from_secs(1), "{limited:?}, without {free:?}");
 }
 
 #[test]
