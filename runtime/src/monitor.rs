@@ -330,6 +330,9 @@ impl Sandbox {
                             source: io::Error::from_raw_os_error(errno),
                         });
                     }
+                    Some((FromInit::StartFailed { step, errno }, _)) => {
+                        return Err(LaunchError::Start { step, source: io::Error::from_raw_os_error(errno) });
+                    }
                     Some((FromInit::Executed, _)) => executed(self),
                     Some(_) => {}
                     // Init was killed: by the kernel for want of memory, or by us.
