@@ -22,7 +22,7 @@ mod validations;
 use std::fmt::Display;
 
 use html::Html;
-pub use input::{Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask};
+pub use input::{GateWords, Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask};
 use story::Story;
 
 const BEGIN: &str = "<!DOCTYPE html>
