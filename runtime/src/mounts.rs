@@ -163,6 +163,19 @@ pub(crate) fn clone_tree(
     }
 }
 
+/// A clone of a device node of the host. That it is the planned device is seen on the clone itself, which nobody can
+/// change any more; it alone is mounted with devices allowed.
+fn clone_device(source: &Path, (major, minor): (u32, u32)) -> io::Result<OwnedFd> {
+    let flags = MountFlags { no_exec: true, ..MountFlags::default() };
+    let (tree, _) = clone_tree(source, FileKind::CharDevice, flags, None)?;
+    let device = rustix::fs::fstat(&tree)?.st_rdev;
+    let found = (rustix::fs::major(device), rustix::fs::minor(device));
+    if found == (major, minor) {
+        return Ok(tree);
+    }
+    Err(io::Error::other(format!("is device {}:{}, and should be {major}:{minor}", found.0, found.1)))
+}
+
 /// Puts an entry at `path` of a mount that nobody else sees yet. The umask is 0, so that modes are as stated
 /// (crun#1047).
 fn make(mount: BorrowedFd<'_>, path: &Path, owner: Option<Owner>, entry: &Entry) -> io::Result<()> {
@@ -171,7 +184,7 @@ fn make(mount: BorrowedFd<'_>, path: &Path, owner: Option<Owner>, entry: &Entry)
         Entry::Dir { mode } => {
             rustix::fs::mkdirat(mount, path, Mode::from_raw_mode(*mode))?;
         }
-        Entry::File { mode, content } => create(mount, path, *mode)?.write_all(content.as_bytes())?,
+        Entry::File { mode, content } => create(mount, path, *mode)?.write_all(content)?,
         Entry::Copy { source } => match small_file(source) {
             Ok(content) => create(mount, path, 0o644)?.write_all(&content)?,
             Err(error)
@@ -360,6 +373,10 @@ pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
             let (tree, holder) = clone_tree(source, *kind, *flags, idmap.as_ref())?;
             mounts.insert(*mount, tree);
             mounts.dying.extend(holder);
+            Ok(())
+        }
+        Action::CloneDevice { mount, source, major, minor } => {
+            mounts.insert(*mount, clone_device(source, (*major, *minor))?);
             Ok(())
         }
         Action::Make { mount, path, owner, entry } => {
