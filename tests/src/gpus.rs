@@ -111,6 +111,11 @@ impl Gpus {
         self.caps
     }
 
+    /// A node of that host, by its name in `/dev`.
+    pub fn node(&self, name: &str) -> PathBuf {
+        self.path("dev").join(name)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
