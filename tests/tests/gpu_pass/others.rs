@@ -82,7 +82,8 @@ fn no_descriptor_of_another_gpu_is_inherited() {
         Err(why) => skip!("{why}"),
     };
     let node = place.gpus.node("nvidia3");
-    let held = OwnedFd::from(rustix::fs::open(node, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap());
+    let held =
+        OwnedFd::from(rustix::fs::open(node, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap());
     let run = place.run("2", "").descriptor(held, 9);
     run.probe(["open", "/proc/self/fd/9", "r"]).refused(&["ENOENT"]);
 }
