@@ -82,7 +82,8 @@ fn no_descriptor_of_another_gpu_is_inherited() {
         Err(why) => skip!("{why}"),
     };
     let node = place.gpus.node("nvidia3");
-    let held = OwnedFd::from(rustix::fs::open(node, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap());
+    let held =
+        OwnedFd::from(rustix::fs::open(node, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap());
     let run = place.run("2", "").descriptor(held, 9);
     run.probe(["open", "/proc/self/fd/9", "r"]).refused(&["ENOENT"]);
 }
@@ -97,4 +98,5 @@ fn a_policy_without_gpus_shows_none() {
     for node in ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"] {
         place.tries("", ["open", node, "r"]).refused(&["ENOENT"]);
     }
+    assert_eq!(place.tries("", ["list", "/proc/driver"]).done(), "");
 }
