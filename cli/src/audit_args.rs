@@ -1,5 +1,7 @@
 //! The command line of `airlock audit`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::audit_live_args::ProbeArgs;
@@ -20,6 +22,12 @@ pub(crate) struct AuditArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write one page for people, without scripts; `-` for standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "pid")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the findings as SARIF 2.1.0; `-` for standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["probe", "mutate", "pid"])]
+    pub(crate) sarif: Option<PathBuf>,
     /// The least severity that makes the audit fail
     #[arg(long, value_enum, default_value = "high", value_name = "SEVERITY")]
     pub(crate) fail_on: FailOn,
@@ -38,6 +46,8 @@ pub(crate) enum FailOn {
     High,
     Medium,
     Low,
+    /// Status 0 whatever is found
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,8 +62,12 @@ Exit status: 0 the table is what the filter does (and with --diff: both filters 
 difference, 125 Airlock failed.")]
 pub(crate) struct SeccompArgs {
     /// A policy (built-in name or file), or an OCI bundle
-    #[arg(value_name = "POLICY|BUNDLE", required_unless_present = "diff")]
+    #[arg(value_name = "POLICY|BUNDLE", required_unless_present_any = ["diff", "pid"])]
     pub(crate) name: Option<String>,
+    /// Show the filters of this process, read from the kernel: it is stopped for a moment. Takes CAP_SYS_ADMIN on the
+    /// host
+    #[arg(long, value_name = "PID", conflicts_with_all = ["name", "diff"])]
+    pub(crate) pid: Option<i32>,
     /// Show what differs from the first to the second
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "name")]
     pub(crate) diff: Option<Vec<String>>,

@@ -20,14 +20,14 @@ pub(crate) struct ProbeArgs {
     /// Compare the process with this policy
     #[arg(long, value_name = "POLICY", requires = "pid")]
     pub(crate) against: Option<String>,
-    /// Try the same under another launcher, side by side
-    #[arg(long, value_enum, value_name = "LAUNCHER", requires = "probe")]
-    pub(crate) under: Option<Launcher>,
-    /// Try the same under this OCI runtime, side by side
-    #[arg(long, value_name = "RUNTIME", requires = "probe")]
-    pub(crate) runtime: Option<String>,
-    /// With this bundle instead of the runtime's own document (`RUNTIME spec`)
-    #[arg(long, value_name = "DIR", requires = "runtime")]
+    /// Try the same under another launcher, side by side; may be given more than once
+    #[arg(long, value_enum, value_name = "LAUNCHER", requires = "probe", value_delimiter = ',')]
+    pub(crate) under: Vec<Launcher>,
+    /// Try the same under this OCI runtime, side by side; may be given more than once
+    #[arg(long = "runtime", value_name = "RUNTIME", requires = "probe", value_delimiter = ',')]
+    pub(crate) runtimes: Vec<String>,
+    /// With this bundle instead of the runtimes' own documents (`RUNTIME spec`)
+    #[arg(long, value_name = "DIR", requires = "runtimes")]
     pub(crate) bundle: Option<PathBuf>,
     /// Make the control groups of probes below this one
     #[arg(long, value_name = "/GROUP")]
@@ -41,4 +41,6 @@ pub(crate) struct ProbeArgs {
 pub(crate) enum Launcher {
     /// bubblewrap, with its usual arguments
     Bwrap,
+    /// podman, with its defaults
+    Podman,
 }

@@ -61,7 +61,7 @@ pub(crate) struct RunTaskArgs {
     /// Score the unmodified source by the same procedure, without an agent
     #[arg(long)]
     pub(crate) baseline: bool,
-    /// Directory of the agent's own files, mounted read-only at /opt/agent
+    /// Directory of the agent's own files, of which a copy is mounted read-only at /opt/agent
     #[arg(long, value_name = "DIR")]
     pub(crate) agent_files: Option<PathBuf>,
     /// What the task leaves to the operator
@@ -112,7 +112,8 @@ Exit status: 0 verified; 1 not verified, and the first thing that does not fit i
 pub(crate) struct VerifyArgs {
     /// Directory of the run
     pub(crate) run: PathBuf,
-    /// Public key that the receipt must be signed with; default: signing.pub beside the usual signing key
+    /// Public half of the key that signed the receipt, such as k.pub of k.key; default: signing.pub beside the usual
+    /// signing key
     #[arg(long, value_name = "PUB")]
     pub(crate) key: Option<PathBuf>,
     #[command(flatten)]
@@ -121,8 +122,8 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SupervisorArgs {
-    /// Signing key, outside of the run; default: airlock/signing.key in the user's configuration directory, made when
-    /// it is missing
+    /// Signing key, outside of the run; default: airlock/signing.key in the user's configuration directory. It is made
+    /// where it is missing, and with it its public half, which has the same name but for the ending .pub
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Validations that run at a time

@@ -315,7 +315,9 @@ const MOUNTS: &[Case] = &[
 /// Makes a task directory with this manifest.
 fn task(manifest: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for file in ["environment/train.py", "tests/score.py", "assets/test/rows", "assets/dev/rows"] {
+    for file in
+        ["environment/train.py", "tests/score.py", "tests/final.py", "assets/test/rows", "assets/dev/rows"]
+    {
         let path = dir.path().join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "x\n").unwrap();
@@ -504,6 +506,19 @@ fn no_policy_shows_the_task_directory() {
         let found = mount(source);
         assert!(found.len() == 1 && found[0].contains("which shows the task directory"), "{found:?}");
     }
+}
+
+/// A scorer that is not there was found when research was over.
+#[test]
+fn what_a_command_names_of_the_task_is_there() {
+    let dir = task(REPLAY);
+    fs::remove_file(dir.path().join("tests/final.py")).unwrap();
+    let found = lines(&findings(dir.path()));
+    assert_eq!(found, ["final.py: nothing is there, and the phase `score` names it as /tests/final.py"]);
+    // A task without a table of Airlock's runs tests/test.sh; that it is missing is told once.
+    let dir = task("version = \"1.0\"\n");
+    let found = lines(&findings(dir.path()));
+    assert!(found.len() == 1 && found[0].starts_with("test.sh: No such file"), "{found:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::merged::Policy;
@@ -49,6 +49,8 @@ pub struct HostTree {
     pub sources: BTreeMap<PathBuf, bool>,
     /// Directories and links that the host has in `/opt`, where the policy mounts something there that the host has no place for.
     pub opt: Option<BTreeMap<String, HostEntry>>,
+    /// Paths that could not be looked at, and why: what is there is unknown.
+    pub unknown: BTreeMap<String, String>,
 }
 
 /// One entry of the host's tree.
@@ -65,32 +67,56 @@ pub enum HostEntry {
 impl HostTree {
     /// Looks at the fixed list of paths, and at what each Java has in `/etc`.
     pub fn read() -> Self {
-        let jvms = fs::read_dir(JVM).into_iter().flatten().flatten();
-        let javas = jvms.filter_map(|entry| java(entry.file_name().to_str()?));
-        let fixed = TOP.into_iter().chain(ETC).map(String::from);
-        let system =
-            fixed.chain(javas).filter_map(|path| look(Path::new(&path)).map(|entry| (path, entry))).collect();
-        HostTree { system, sources: BTreeMap::new(), opt: None }
+        let mut host = HostTree::default();
+        let javas = host.listed(JVM).into_iter().filter_map(|path| java(path.file_name()?.to_str()?));
+        for path in TOP.into_iter().chain(ETC).map(String::from).chain(javas) {
+            if let Some(entry) = host.looked_at(&path) {
+                host.system.insert(path, entry);
+            }
+        }
+        host
+    }
+
+    /// What is at a path; that nobody knows is remembered.
+    fn looked_at(&mut self, path: &str) -> Option<HostEntry> {
+        self.known(path, look(Path::new(path))).flatten()
+    }
+
+    /// The paths of a directory's entries; none if there is no such directory.
+    fn listed(&mut self, directory: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(directory)
+            .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
+        self.known(directory, entries).unwrap_or_default()
+    }
+
+    fn known<T>(&mut self, path: &str, found: io::Result<T>) -> Option<T> {
+        match found {
+            Ok(found) => Some(found),
+            // What the caller may not see is not there for the caller's sandbox either.
+            Err(error) if is_absent(&error) || error.kind() == ErrorKind::PermissionDenied => None,
+            Err(error) => {
+                self.unknown.insert(path.into(), error.to_string());
+                None
+            }
+        }
     }
 
     /// Looks at the sources of the policy's mounts too, so that an optional one can be left out and a missing
     /// one be named with its place in the policy.
     pub fn with_sources(mut self, policy: &Policy) -> Self {
         for mount in &policy.mount {
-            let missing = fs::metadata(&mount.source)
-                .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory));
+            let missing = fs::metadata(&mount.source).is_err_and(|error| is_absent(&error));
             self.sources.insert(mount.source.clone(), !missing);
         }
         // Nothing can be mounted where the host has no directory for it, so the directory above is made anew then.
-        let new = |target: &PathBuf| {
-            let name = target.strip_prefix(OPT).ok().and_then(|below| below.components().next());
-            name.is_some_and(|name| look(&Path::new(OPT).join(name)).is_none())
-        };
-        if policy.mount.iter().any(|mount| new(&mount.target)) {
-            let entries = fs::read_dir(OPT).into_iter().flatten().flatten();
-            let paths = entries.filter_map(|entry| entry.path().into_os_string().into_string().ok());
-            let entries = paths.filter_map(|path| Some((path.clone(), look(Path::new(&path))?)));
-            self.opt = Some(entries.filter(|(_, entry)| *entry != HostEntry::File).collect());
+        let targets = policy.mount.iter().filter_map(|mount| mount.target.strip_prefix(OPT).ok());
+        let names = targets.filter_map(|below| below.components().next());
+        let places: Vec<PathBuf> = names.map(|name| Path::new(OPT).join(name)).collect();
+        if places.iter().any(|place| place.to_str().is_none_or(|place| self.looked_at(place).is_none())) {
+            let entries = self.listed(OPT).into_iter();
+            let paths = entries.filter_map(|path| path.into_os_string().into_string().ok());
+            let found = paths.filter_map(|path| self.looked_at(&path).map(|entry| (path, entry)));
+            self.opt = Some(found.filter(|(_, entry)| *entry != HostEntry::File).collect());
         }
         self
     }
@@ -102,14 +128,19 @@ fn java(name: &str) -> Option<String> {
     version.starts_with("java-").then(|| format!("/etc/{version}"))
 }
 
-fn look(path: &Path) -> Option<HostEntry> {
-    let kind = fs::symlink_metadata(path).ok()?.file_type();
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// What is there; nothing if it is none of the kinds that are taken over.
+fn look(path: &Path) -> io::Result<Option<HostEntry>> {
+    let kind = fs::symlink_metadata(path)?.file_type();
     if kind.is_symlink() {
-        Some(HostEntry::Link(fs::read_link(path).ok()?))
+        Ok(Some(HostEntry::Link(fs::read_link(path)?)))
     } else if kind.is_dir() {
-        Some(HostEntry::Dir)
+        Ok(Some(HostEntry::Dir))
     } else {
-        kind.is_file().then_some(HostEntry::File)
+        Ok(kind.is_file().then_some(HostEntry::File))
     }
 }
 

@@ -47,6 +47,7 @@ fn facts(root: bool) -> HostFacts {
     };
     let tree = V2Tree {
         mount: "/sys/fs/cgroup".into(),
+        root: "/".into(),
         own: Some("/session".into()),
         controllers: vec![Controller::Memory, Controller::Pids],
         root_controllers: vec![Controller::Memory, Controller::Pids],

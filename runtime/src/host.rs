@@ -303,21 +303,26 @@ impl Walk {
 /// The caller can act as root of the host: uid 0, the capabilities that building needs, and the initial
 /// user namespace (root of a container is treated as an ordinary user).
 pub fn is_root() -> bool {
+    privileged().unwrap_or(false)
+}
+
+/// [`is_root`], or why nobody knows.
+pub(crate) fn privileged() -> io::Result<bool> {
     let needed = CapabilitySet::SYS_ADMIN
         | CapabilitySet::SETUID
         | CapabilitySet::SETGID
         | CapabilitySet::CHOWN
         | CapabilitySet::DAC_OVERRIDE
         | CapabilitySet::MKNOD;
-    rustix::process::geteuid().is_root()
-        && rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
-        && in_initial_user_namespace()
+    Ok(rustix::process::geteuid().is_root()
+        && rustix::thread::capabilities(None)?.effective.contains(needed)
+        && in_initial_user_namespace()?)
 }
 
 /// The initial user namespace maps every id to itself.
-fn in_initial_user_namespace() -> bool {
-    let map = sys::read_small(CWD, "/proc/self/uid_map").unwrap_or_default();
-    String::from_utf8_lossy(&map).split_whitespace().eq(["0", "0", "4294967295"])
+fn in_initial_user_namespace() -> io::Result<bool> {
+    let map = sys::read_small(CWD, "/proc/self/uid_map")?;
+    Ok(String::from_utf8_lossy(&map).split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
 /// A mount of `mountinfo` lies below `directory`. The kernel forgives those on directories that are always empty, of

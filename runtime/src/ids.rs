@@ -103,7 +103,10 @@ impl RangeLock {
             let path = path.to_path_buf();
             move |source| IdError::Pool { step, path, source }
         };
-        fs::create_dir_all(pool).map_err(error("creating", pool))?;
+        match fs::create_dir(pool) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(error("creating", pool))?,
+        }
         for slot in 0..POOL_RANGES {
             let path = pool.join(format!("{slot:04}.lock"));
             let mut file = File::options()
@@ -120,22 +123,27 @@ impl RangeLock {
                 Err(TryLockError::Error(source)) => return Err(error("locking", &path)(source)),
             }
             // Another process may have removed the file between open and lock.
-            let current = fs::metadata(&path).is_ok_and(|named| {
-                file.metadata().is_ok_and(|held| held.ino() == named.ino() && held.dev() == named.dev())
-            });
+            let held = file.metadata().map_err(error("checking", &path))?;
+            let current =
+                fs::metadata(&path).is_ok_and(|named| held.ino() == named.ino() && held.dev() == named.dev());
             if !current {
                 continue;
             }
-            let mut last_user = String::new();
-            file.read_to_string(&mut last_user).map_err(error("reading", &path))?;
-            if !last_user.is_empty() && !sweep(&last_user) {
-                continue;
-            }
-            if !last_user.is_empty() {
-                file.set_len(0).map_err(error("truncating", &path))?;
-            }
-            file.write_all_at(id.as_bytes(), 0).map_err(error("writing", &path))?;
-            return Ok(RangeLock { base: POOL_START + slot * RANGE_LEN, path, file });
+            let base = POOL_START + slot * RANGE_LEN;
+            let range = if held.len() == 0 {
+                RangeLock { base, path, file }
+            } else {
+                let mut last_user = String::new();
+                file.read_to_string(&mut last_user).map_err(error("reading", &path))?;
+                if !sweep(&last_user) {
+                    continue;
+                }
+                let range = RangeLock { base, path, file };
+                range.file.set_len(0).map_err(error("truncating", &range.path))?;
+                range
+            };
+            range.file.write_all_at(id.as_bytes(), 0).map_err(error("writing", &range.path))?;
+            return Ok(range);
         }
         Err(IdError::Exhausted)
     }

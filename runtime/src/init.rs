@@ -31,12 +31,11 @@ pub(crate) fn run(
     own_filter: &Program,
     confirm: bool,
 ) -> ! {
-    let (pid, children) = match start(payload, pass, terminal, own_filter) {
+    let (pid, children) = match start(payload, pass, terminal) {
         Ok(started) => started,
-        Err(error) => {
-            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        Err(unstarted) => {
             // The monitor reads this or is gone.
-            let _ = channel.send(&FromInit::ExecFailed { errno }, &[]);
+            let _ = channel.send(&unstarted.told(), &[]);
             sys::exit_now(1);
         }
     };
@@ -46,7 +45,7 @@ pub(crate) fn run(
     }
     // From here on the payload runs, and may be what makes a call of init's fail: a failure ends the sandbox, and
     // says nothing that could be taken for a failed start.
-    let ended = wait_for(pid, &channel, &children).and_then(|status| {
+    let ended = settle(own_filter).and_then(|()| wait_for(pid, &channel, &children)).and_then(|status| {
         let ended = FromInit::Ended { code: status.exit_status(), signal: status.terminating_signal() };
         channel.send(&ended, &[])
     });
@@ -54,44 +53,73 @@ pub(crate) fn run(
     sys::exit_now(i32::from(ended.is_err()))
 }
 
+/// Why the payload does not run.
+#[derive(Debug)]
+enum Unstarted {
+    /// execve(2) refused.
+    Exec(io::Error),
+    /// Init did not get that far.
+    Step(&'static str, io::Error),
+}
+
+impl Unstarted {
+    fn at(step: &'static str) -> impl Fn(io::Error) -> Unstarted {
+        move |source| Unstarted::Step(step, source)
+    }
+
+    fn told(&self) -> FromInit {
+        let errno = |error: &io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        match self {
+            Unstarted::Exec(error) => FromInit::ExecFailed { errno: errno(error) },
+            Unstarted::Step(step, error) => {
+                FromInit::StartFailed { step: (*step).into(), errno: errno(error) }
+            }
+        }
+    }
+}
+
 /// Executes the payload in a process of its own; returns when that has succeeded.
 fn start(
     payload: &Payload,
     pass: Vec<(OwnedFd, i32)>,
     terminal: Option<OwnedFd>,
-    own_filter: &Program,
-) -> io::Result<(i32, SignalFd)> {
+) -> Result<(i32, SignalFd), Unstarted> {
     // Opened while still dumpable: the file belongs to root as soon as init is not (proc(5)).
     let mut oom_score = File::options().read(true).write(true).open("/proc/self/oom_score_adj");
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|errno| Unstarted::Step("making init not dumpable", errno.into()))?;
     let mut signals = SigSet::all();
     signals.remove(Signal::SIGSYS);
-    signals.thread_block()?;
+    let block = |errno: nix::Error| Unstarted::Step("waiting for children", errno.into());
+    signals.thread_block().map_err(block)?;
     let children = SignalFd::with_flags(
         &[Signal::SIGCHLD].into_iter().collect(),
         SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
-    )?;
+    )
+    .map_err(block)?;
 
     let own_score = raise_oom_score(oom_score.as_mut().ok());
     let mut failure = None;
     let pid = sys::vfork(|| {
         failure = Some(become_payload(payload, &pass, terminal.as_ref()));
         1
-    })?;
-    if let Some(error) = failure {
-        return Err(error);
+    })
+    .map_err(Unstarted::at("making its process"))?;
+    if let Some(unstarted) = failure {
+        return Err(unstarted);
     }
-    drop(pass);
-    drop(terminal);
     if let (Ok(file), Some(score)) = (&mut oom_score, own_score) {
         // Back to where it was; lower than at the start would need CAP_SYS_RESOURCE.
         let _ = file.write_all(score.as_bytes());
     }
-    drop(oom_score);
+    Ok((pid, children))
+}
+
+/// Gives up what only the payload needs, and the calls that init makes no more.
+fn settle(own_filter: &Program) -> io::Result<()> {
     // The payload's streams are the payload's: a reader waits for their end, not for init's.
     release_streams()?;
-    seccomp::install(own_filter, seccomp::Flags::default()).map_err(io::Error::other)?;
-    Ok((pid, children))
+    seccomp::install(own_filter, seccomp::Flags::default()).map_err(io::Error::other)
 }
 
 /// Reaps until the payload ends. The monitor's end closing ends init at once.
@@ -115,10 +143,13 @@ fn wait_for(payload: i32, channel: &Channel, children: &SignalFd) -> io::Result<
                 match wait(WaitOptions::NOHANG) {
                     Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == payload => return Ok(status),
                     Ok(Some(_)) => {}
-                    Ok(None) | Err(_) => {
+                    Ok(None) => {
                         reaped = true;
                         break;
                     }
+                    Err(rustix::io::Errno::INTR) => {}
+                    // The payload is a child until it is reaped here.
+                    Err(error) => return Err(error.into()),
                 }
             }
         }
@@ -140,10 +171,10 @@ fn forward(payload: i32, signal: i32) {
 }
 
 /// Becomes the payload; returns only on failure.
-fn become_payload(payload: &Payload, pass: &[(OwnedFd, i32)], terminal: Option<&OwnedFd>) -> io::Error {
+fn become_payload(payload: &Payload, pass: &[(OwnedFd, i32)], terminal: Option<&OwnedFd>) -> Unstarted {
     match prepare(pass, terminal) {
-        Ok(()) => exec(payload),
-        Err(error) => error,
+        Ok(()) => Unstarted::Exec(exec(payload)),
+        Err(error) => Unstarted::Step("preparing its session, streams and signals", error),
     }
 }
 

@@ -10,9 +10,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroups::CgroupStats;
+use crate::cgroups::{Cgroup, CgroupStats};
 use crate::launch::{FromInit, LaunchError, LaunchOptions, Prepared, Sandbox, ToInit};
-use crate::launcher::{Line, Wish};
+use crate::launcher::{Asked, Line, Wish};
 use crate::report::{EndReport, Io, REPORT_VERSION, Reason};
 use crate::spec::Spec;
 use crate::state::Sandboxes;
@@ -23,6 +23,8 @@ use crate::terminal::Relay;
 const GRACE: Duration = Duration::from_secs(2);
 /// The same when the supervisor is gone: nothing of the sandbox may live two seconds later.
 const GRACE_OF_ORPHANS: Duration = Duration::from_secs(1);
+/// How long the processes of a sandbox may take to stand still; the clock of the sandbox runs.
+const FREEZE: Duration = Duration::from_secs(2);
 /// A sandbox that has run for this long without a word is likely to run for longer.
 const SETTLING: Duration = Duration::from_millis(200);
 /// How long a monitor waits for remains of others; the clock of its own sandbox runs.
@@ -47,6 +49,38 @@ struct Ending {
     signal: Option<i32>,
     timed_out: bool,
     orphaned: bool,
+}
+
+/// Whether the processes of a sandbox stand still. Dropped, it lets them run.
+struct Still<'a> {
+    group: Option<&'a Cgroup>,
+    frozen: bool,
+}
+
+impl Still<'_> {
+    fn freeze(&mut self, asked: &Asked) {
+        let group = self.group.ok_or_else(|| "it has no control group".to_owned());
+        self.frozen = true;
+        let frozen = group.and_then(|group| group.freeze(FREEZE).map_err(|error| error.to_string()));
+        if frozen.is_err() {
+            self.thaw();
+        }
+        asked.tell(frozen);
+    }
+
+    fn thaw(&mut self) {
+        if std::mem::take(&mut self.frozen)
+            && let Some(Err(error)) = self.group.map(Cgroup::thaw)
+        {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        self.thaw();
+    }
 }
 
 /// What became of the two processes after [`detach`].
@@ -229,6 +263,7 @@ impl Sandbox {
         let mut deadline = self.plan.wall_ms.map(|limit| started + Duration::from_millis(limit));
         let mut ending = Ending::default();
         let mut settled = false;
+        let mut still = Still { group: self.parts.cgroup.as_ref(), frozen: false };
         loop {
             let init = self.parts.init.as_ref();
             let mut fds = vec![
@@ -266,8 +301,15 @@ impl Sandbox {
             if let Some(open) = line.filter(|_| ready.get(2) == Some(&true)) {
                 match open.wish() {
                     Wish::Signal(number) => self.channel.send_signal(number),
-                    Wish::Kill => init.map_or(Ok(()), |init| init.kill()).map_err(waiting)?,
+                    Wish::Kill => {
+                        init.map_or(Ok(()), |init| init.kill()).map_err(waiting)?;
+                        // Only cgroup v2 lets a fatal signal through to what is frozen.
+                        still.thaw();
+                    }
+                    Wish::Freeze(asked) => still.freeze(&asked),
+                    Wish::Thaw => still.thaw(),
                     Wish::End => {
+                        still.thaw();
                         line = None;
                         ending.orphaned = true;
                         let latest = Instant::now() + GRACE_OF_ORPHANS;
@@ -288,6 +330,9 @@ impl Sandbox {
                             source: io::Error::from_raw_os_error(errno),
                         });
                     }
+                    Some((FromInit::StartFailed { step, errno }, _)) => {
+                        return Err(LaunchError::Start { step, source: io::Error::from_raw_os_error(errno) });
+                    }
                     Some((FromInit::Executed, _)) => executed(self),
                     Some(_) => {}
                     // Init was killed: by the kernel for want of memory, or by us.
@@ -297,6 +342,7 @@ impl Sandbox {
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                still.thaw();
                 if ending.timed_out || ending.orphaned {
                     let killed = init.map_or(Ok(()), |init| init.kill());
                     killed.map_err(waiting)?;

@@ -272,7 +272,14 @@ pub(crate) fn pivot(root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::fchdir(&old)?;
     // Unmounting takes the topmost mount there: a scratch directory lies on the old root.
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
-    while rustix::mount::unmount(".", UnmountFlags::DETACH).is_ok() {}
+    loop {
+        match rustix::mount::unmount(".", UnmountFlags::DETACH) {
+            Ok(()) => {}
+            // What is left there is no mount.
+            Err(Errno::INVAL) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
     Ok(rustix::process::chdir("/")?)
 }
 

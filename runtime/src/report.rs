@@ -256,9 +256,9 @@ impl ReportPlace {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &temporary, flags, Mode::from_raw_mode(0o666))?;
         let written = (|| {
-            let mut file = fs::File::from(file);
-            serde_json::to_writer_pretty(&mut file, report)?;
-            file.write_all(b"\n")?;
+            let mut text = serde_json::to_vec_pretty(report)?;
+            text.push(b'\n');
+            fs::File::from(file).write_all(&text)?;
             Ok(rustix::fs::renameat(&self.directory, &temporary, &self.directory, &self.name)?)
         })();
         if written.is_err() {

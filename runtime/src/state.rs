@@ -202,6 +202,8 @@ impl Sandboxes {
         let new = path.with_extension(NEW);
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&new);
         let file = file.map_err(at("creating", &new))?;
+        // Of one that is not named nobody would know.
+        let unnamed = Unnamed(Some(&new));
         file.lock().map_err(at("locking", &new))?;
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let command = spec.oci.process().as_ref().and_then(|process| process.args().as_ref());
@@ -210,7 +212,7 @@ impl Sandboxes {
             id: id.into(),
             policy: spec.airlock.policy.clone(),
             command: command.map(|args| args.join(" ")).unwrap_or_default(),
-            monitor: ProcessRecord { pid, started: start_time(pid).unwrap_or(0) },
+            monitor: ProcessRecord { pid, started: start_time(pid).map_err(at("recording in", &new))? },
             init: None,
             cgroup: None,
             report,
@@ -219,6 +221,7 @@ impl Sandboxes {
         let mut state = State { path, file, record, written: 0 };
         state.write()?;
         fs::rename(&new, &state.path).map_err(at("naming", &state.path))?;
+        unnamed.keep();
         Ok(state)
     }
 
@@ -333,6 +336,22 @@ impl Sandboxes {
     }
 }
 
+/// Removes a state file that did not get its name.
+struct Unnamed<'a>(Option<&'a Path>);
+
+impl Unnamed<'_> {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unnamed<'_> {
+    fn drop(&mut self) {
+        // A sweep removes what this cannot.
+        let _ = self.0.map(fs::remove_file);
+    }
+}
+
 impl State {
     /// Writes down the control group; called before it is made, and again when it is.
     pub(crate) fn record_cgroup(&mut self, cgroup: CgroupRecord) -> Result<(), StateError> {
@@ -342,7 +361,8 @@ impl State {
 
     /// Writes down init.
     pub(crate) fn record_pid(&mut self, pid: i32) -> Result<(), StateError> {
-        self.record.init = start_time(pid).map(|started| ProcessRecord { pid, started });
+        let started = start_time(pid).map_err(at("recording init in", &self.path))?;
+        self.record.init = Some(ProcessRecord { pid, started });
         self.write()
     }
 
@@ -398,7 +418,7 @@ fn open_process(record: ProcessRecord) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(record.pid)?;
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
     // Checked after the descriptor is held: the id cannot be given to another process in between.
-    (start_time(record.pid) == Some(record.started)).then_some(pidfd)
+    start_time(record.pid).is_ok_and(|started| started == record.started).then_some(pidfd)
 }
 
 /// Sends a signal to a recorded process; gone is as good.
@@ -446,10 +466,13 @@ fn write_lost_report(record: &Record) {
 }
 
 /// Field 22 of `/proc/PID/stat`: clock ticks after boot at which the process started.
-fn start_time(pid: i32) -> Option<u64> {
-    let stat = String::from_utf8(sys::read_small(CWD, format!("/proc/{pid}/stat")).ok()?).ok()?;
+fn start_time(pid: i32) -> io::Result<u64> {
+    let stat = sys::read_small(CWD, format!("/proc/{pid}/stat"))?;
+    let stat = String::from_utf8_lossy(&stat);
     // The name in field 2 may hold anything; the last parenthesis ends it.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields.split_whitespace());
+    let started = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
+    started.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no start time in /proc/PID/stat"))
 }
 
 fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {

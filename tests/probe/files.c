@@ -30,6 +30,12 @@ static void write_file(char **argument)
 	done("written");
 }
 
+static void empty_file(char **argument)
+{
+	tried(truncate(argument[0], 0));
+	done("emptied");
+}
+
 /* Writes BYTES to PATH in blocks; says how much fitted when the space ends. */
 static void fill(char **argument)
 {
@@ -141,6 +147,7 @@ const struct action file_actions[] = {
 	{ "read", 1, read_file },
 	{ "open", 2, open_file },
 	{ "write", 2, write_file },
+	{ "empty", 1, empty_file },
 	{ "fill", 2, fill },
 	{ "list", 1, list },
 	{ "run", 1, run },

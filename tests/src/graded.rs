@@ -230,6 +230,12 @@ impl GradedRun<'_> {
         self.events.iter().filter(|event| event["type"] == kind).collect()
     }
 
+    /// When the events of this type were journaled, on the boot-time clock in nanoseconds.
+    pub fn moments(&self, kind: &str) -> Vec<u64> {
+        let records = records(&self.path).into_iter().filter(|record| record["event"]["type"] == kind);
+        records.map(|record| record["boot_ns"].as_u64().expect("a moment")).collect()
+    }
+
     /// The one event of this type.
     #[track_caller]
     pub fn event(&self, kind: &str) -> &Value {
@@ -313,9 +319,11 @@ pub fn fraction(score: &Value) -> String {
 }
 
 fn journal(run: &Path) -> Vec<Value> {
-    let lines = text(&run.join("journal.jsonl"));
-    let records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    records.map(|mut record| record["event"].take()).collect()
+    records(run).into_iter().map(|mut record| record["event"].take()).collect()
+}
+
+fn records(run: &Path) -> Vec<Value> {
+    text(&run.join("journal.jsonl")).lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 fn phases(run: &Path, name: &str) -> Vec<PathBuf> {

@@ -15,6 +15,7 @@
 //! | `AIRLOCK_PYTHON_SITE` | directory with numpy and scikit-learn for `/usr/bin/python3` |
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
+pub mod browser;
 mod caller;
 mod census;
 pub mod cgroup;

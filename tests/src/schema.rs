@@ -19,7 +19,8 @@ fn fits(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), 
         let choices = || wanted.as_array().into_iter().flatten();
         let fitting = || choices().filter(|choice| fits(root, choice, value, place).is_ok()).count();
         match keyword.as_str() {
-            "$schema" | "$defs" | "title" | "description" | "format" | "default" | "examples" => {}
+            "$schema" | "$id" | "$defs" | "definitions" | "title" | "description" | "format" | "default"
+            | "examples" => {}
             "$ref" => {
                 let target = wanted.as_str().and_then(|name| root.pointer(name.strip_prefix('#')?));
                 fits(root, target.ok_or(format!("{place}: no {wanted}"))?, value, place)?;
@@ -34,7 +35,12 @@ fn fits(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), 
             "oneOf" if fitting() != 1 => return fault(),
             "anyOf" | "oneOf" => {}
             "minimum" if value.as_f64() < wanted.as_f64() && value.is_number() => return fault(),
-            "minimum" => {}
+            "maximum" if value.as_f64() > wanted.as_f64() && value.is_number() => return fault(),
+            "minItems" if value.as_array().is_some_and(|items| (items.len() as u64) < number(wanted)) => {
+                return fault();
+            }
+            "uniqueItems" if value.as_array().is_some_and(|items| repeated(items)) => return fault(),
+            "minimum" | "maximum" | "minItems" | "uniqueItems" => {}
             "required" => {
                 let missing = choices().filter_map(Value::as_str).find(|name| value.get(name).is_none());
                 if value.is_object() && missing.is_some() {
@@ -56,6 +62,15 @@ fn fits(root: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), 
         fits(root, described.unwrap_or(others), item, &format!("{place}/{name}"))?;
     }
     Ok(())
+}
+
+fn number(wanted: &Value) -> u64 {
+    wanted.as_u64().unwrap_or(u64::MAX)
+}
+
+/// Two items are the same.
+fn repeated(items: &[Value]) -> bool {
+    items.iter().enumerate().any(|(at, item)| items[..at].contains(item))
 }
 
 fn is(value: &Value, kind: &Value) -> bool {

@@ -145,3 +145,57 @@ fn what_cannot_be_seen_is_said() {
     }
     assert!(missed.contains(&"Landlock's rules"));
 }
+
+/// A sandbox of the test's own: the filter that the kernel holds is the one of the policy.
+#[test]
+fn a_running_processs_filters_are_read_and_proven() {
+    let Some(site) = Site::root() else { skip!("the kernel shows filters to root alone") };
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    if own.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with('0')) {
+        skip!("a caller behind a filter is not shown another's");
+    }
+    let policy = site.policy("");
+    let mut command = vec!["run", "-d", "--policy", policy.to_str().unwrap()];
+    if let Some(parent) = site.cgroups() {
+        command.extend(["--cgroup-parent", parent.name()]);
+    }
+    let started = site.airlock_with([&command[..], &["--", "sleep", "60"]].concat()).succeeded();
+    let id = started.stdout.trim();
+    let (_, report) = audit(&site, &["--pid", id]);
+    let pid = report["process"]["pid"].to_string();
+    let read = site.airlock_with(["audit", "seccomp", "--json", "--pid", &pid]).succeeded();
+    let read: Value = serde_json::from_str(&read.stdout).unwrap();
+    let filters = read.as_array().unwrap();
+    let written = site.airlock_with(["audit", "seccomp", "--json", policy.to_str().unwrap()]).succeeded();
+    let written: Value = serde_json::from_str(&written.stdout).unwrap();
+    let same =
+        filters.iter().find(|filter| filter["digest"] == written["digest"]).expect("the policy's own filter");
+    assert_eq!(same["executed"], written["executed"]);
+    assert_eq!(same["x32"], "kill process");
+    let call = |filter: &Value, name: &str| {
+        filter["calls"].as_array().unwrap().iter().find(|call| call["name"] == name).unwrap().clone()
+    };
+    assert_eq!(call(same, "keyctl"), call(&written, "keyctl"));
+    let clone = &call(same, "clone")["rules"];
+    assert_eq!(*clone, serde_json::json!([{ "when": "arg0.low & 0x7e020000 == 0x0", "verdict": "allow" }]));
+    // It goes on as if nothing had been, and is not traced any more.
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("State:").contains("sleeping"), "{status}");
+    assert!(line("TracerPid:").ends_with("\t0"), "{status}");
+    site.airlock_with(["kill", id]).succeeded();
+
+    let plain = Process::start(Command::new("sleep").arg("60"));
+    let none = site.airlock_with(["audit", "seccomp", "--pid", &plain.pid().to_string()]);
+    assert_eq!(none.code, 125, "{none}");
+    assert!(none.stderr.contains("has no filter"), "{none}");
+}
+
+#[test]
+fn who_may_not_read_filters_is_told_so() {
+    let site = Site::user();
+    let own = Process::start(Command::new("sleep").arg("60"));
+    let refused = site.airlock_with(["audit", "seccomp", "--pid", &own.pid().to_string()]);
+    assert_eq!(refused.code, 125, "{refused}");
+    assert!(refused.stderr.contains("PTRACE_"), "{refused}");
+}

@@ -142,6 +142,30 @@ fn a_file_system_without_idmapped_mounts_is_named() {
     run(tmpfs, "direct").succeeded();
 }
 
+/// A user's kernel without overlays in user namespaces, or a place that cannot hold an upper layer, as the root of a
+/// container cannot: containers/storage falls back to fuse-overlayfs there. Of root's sandbox the directory is refused
+/// before, as above.
+#[test]
+fn where_the_kernel_mounts_no_overlay_fuse_overlayfs_is_named() {
+    needs_root!();
+    let site = Site::user();
+    let place = site.folder("place");
+    let script = format!(
+        "D={}; P={}; mkdir -p $D/a $D/b; mount -t tmpfs t $D/b; mkdir $D/b/u $D/b/w; \
+         mount -t overlay -o lowerdir=$D/a,upperdir=$D/b/u,workdir=$D/b/w o $P; mkdir $P/upper; chown {} $P/upper",
+        site.path("").display(),
+        place.display(),
+        site.caller().uid(),
+    );
+    let run = |writable: &str| {
+        let policy = site.policy(&format!("[root]\nwritable = \"{writable}\"\n"));
+        site.run().policy(policy).where_root_did(&script).end([PROBE, "write", "/usr/new", "x"])
+    };
+    let ended = run(&place.join("upper").display().to_string());
+    refused("no overlay", ended, &["overlay", "fuse-overlayfs", "ext4"]);
+    run("tmpfs").succeeded();
+}
+
 fn kernel() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap());

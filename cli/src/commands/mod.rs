@@ -27,7 +27,7 @@ pub(crate) mod task;
 
 /// The spec of a policy with the command line on top.
 pub(crate) fn spec(policy: &str, overrides: Overrides, command: Vec<String>) -> Result<Spec> {
-    let cwd = std::env::current_dir()?;
+    let cwd = std::env::current_dir().context("the working directory")?;
     resolved(&Policy::load(policy, &overrides, &cwd)?, command)
 }
 

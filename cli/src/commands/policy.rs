@@ -4,13 +4,13 @@ mod explain;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::args::{PolicyArgs, PolicyCommand};
 use crate::output;
 
 pub(crate) fn policy(args: PolicyArgs) -> Result<ExitCode> {
-    let cwd = std::env::current_dir()?;
+    let cwd = std::env::current_dir().context("the working directory")?;
     match args.command {
         PolicyCommand::List(format) if format.json => {
             let policies: std::collections::BTreeMap<_, _> = airlock_policy::list().collect();

@@ -25,7 +25,7 @@ pub fn compare(
         frozen: frozen.manifest(),
         excluded,
         draft: store.draft()?,
-        copier: Copier::new(),
+        copier: Copier::until(limits.until),
         met: BTreeSet::new(),
         changes: Vec::new(),
     };

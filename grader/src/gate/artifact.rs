@@ -1,13 +1,13 @@
 //! The artifact gate: would loading this tree run code that the candidate wrote?
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
 use super::keys::{Listener, listen};
-use super::{Refusal, Rule, has_suffix, read_entries, read_header, scan_pickles};
+use super::{Refusal, Rule, has_suffix, is_pickle, read_entries, read_header, scan_pickles};
 use crate::Digest;
 use crate::seal::{FileEntry, SealError, Sealed, TreePath, io_failure};
 
@@ -23,8 +23,8 @@ pub struct ArtifactRules {
     pub chat_templates: Vec<Digest>,
     /// What to do about pickles.
     pub pickles: Pickles,
-    /// Suffixes of files that loaders unpickle, without the dot. A file that starts like a pickle or a zip archive
-    /// counts too, whatever its name.
+    /// Suffixes of files that loaders unpickle, without the dot. What holds a pickle or a zip archive by its bytes counts
+    /// too, whatever its name.
     pub pickle_suffixes: Vec<String>,
     /// What a pickle may import where pickles are scanned.
     pub imports: Vec<String>,
@@ -108,6 +108,7 @@ impl ArtifactGate {
             if archive
                 || matches!(start[..], [0x80, 2..=5, ..])
                 || has_suffix(path, &self.rules.pickle_suffixes)
+                || holds_pickle(&mut file, path)?
             {
                 refusals.extend(self.pickle(path, file, archive));
             } else if suffix("safetensors") {
@@ -130,33 +131,45 @@ impl ArtifactGate {
         }
         let found = match (archive, ends_as_archive(&file)) {
             (true, _) => self.archive(file),
-            (false, false) => self.stream(file),
+            (false, false) => self.stream(BufReader::new(file)),
             (false, true) => Err("a pickle that some readers take for an archive".into()),
         };
         found.err().map(|why| Refusal::new(Rule::Pickle, path, why))
     }
 
-    /// Scans every pickle of an archive; the other entries must be raw data.
+    /// Scans every pickle of an archive, by whatever name; the other entries must be raw data.
     fn archive(&self, file: File) -> Result<(), String> {
         let entries = read_entries(&file).map_err(|error| error.to_string())?;
         let mut pickles = 0;
-        let mut file = file;
         for entry in entries {
             let name = entry.name.to_lowercase();
             if self.rules.code.iter().any(|suffix| name.ends_with(&format!(".{}", suffix.to_lowercase()))) {
                 return Err("an archive that holds code".into());
             }
-            if name.ends_with(".pkl") {
-                pickles += 1;
+            let part = || -> Result<_, String> {
+                let mut file = &file;
                 file.seek(SeekFrom::Start(entry.start)).map_err(|error| error.to_string())?;
-                self.stream(Read::by_ref(&mut file).take(entry.len))?;
+                Ok(BufReader::new(file.take(entry.len)))
+            };
+            let mut start = Vec::new();
+            part()?.take(6).read_to_end(&mut start).map_err(|error| error.to_string())?;
+            if start.starts_with(b"PK\x03\x04") {
+                return Err("an archive within an archive".into());
+            }
+            // Arrays of objects are pickles behind a header (numpy.lib.format).
+            if start == *b"\x93NUMPY" {
+                return Err("an archive that holds an array of numpy's".into());
+            }
+            if name.ends_with(".pkl") || is_pickle(part()?) {
+                pickles += 1;
+                self.stream(part()?)?;
             }
         }
         if pickles == 0 { Err("an archive without a pickle".into()) } else { Ok(()) }
     }
 
-    fn stream(&self, stream: impl Read) -> Result<(), String> {
-        let facts = scan_pickles(BufReader::new(stream)).map_err(|error| format!("not a pickle: {error}"))?;
+    fn stream(&self, stream: impl BufRead) -> Result<(), String> {
+        let facts = scan_pickles(stream).map_err(|error| format!("not a pickle: {error}"))?;
         if facts.unknown {
             return Err("a pickle that imports what it does not name".into());
         }
@@ -185,6 +198,13 @@ impl ArtifactGate {
             refusals.push(Refusal::new(Rule::ChatTemplate, path, "a chat template that is not known"));
         }
     }
+}
+
+/// Whether a file holds a pickle; it is back at its start afterwards.
+fn holds_pickle(file: &mut File, path: &TreePath) -> Result<bool, SealError> {
+    let found = is_pickle(BufReader::new(&mut *file));
+    file.seek(SeekFrom::Start(0)).map_err(io_failure("reading", path))?;
+    Ok(found)
 }
 
 /// Whether a reader that looks for the end record of a zip archive, as Python's `zipfile` does, would find one.
@@ -230,6 +250,7 @@ mod tests {
 
     const SAFE: &[u8] = b"\x02\0\0\0\0\0\0\0{}";
     const TENSORS: &[u8] = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(tRccollections\nOrderedDict\n)R.";
+    const EVIL_0: &[u8] = b"cposix\nsystem\n(S'true'\ntR.";
     const EVIL: &[u8] = b"\x80\x02cposix\nsystem\n(X\x04\0\0\0truetR.";
 
     fn refused(rules: &ArtifactRules, files: &[(&str, &[u8])]) -> Vec<String> {
@@ -326,9 +347,13 @@ mod tests {
     #[test]
     fn refuses_pickles_whatever_they_are_called() {
         let zipped = archive(&[("m/data.pkl", TENSORS)]);
-        for (path, bytes) in
-            [("model.bin", TENSORS), ("model.pt", &zipped), ("weights.dat", TENSORS), ("x.safetensors", EVIL)]
-        {
+        for (path, bytes) in [
+            ("model.bin", TENSORS),
+            ("model.pt", &zipped),
+            ("weights.dat", TENSORS),
+            ("x.safetensors", EVIL),
+            ("weights.txt", EVIL_0),
+        ] {
             let expected = format!("{path}: pickles are refused [pickle]");
             assert_eq!(refused(&ArtifactRules::default(), &[(path, bytes)]), [expected]);
         }
@@ -341,11 +366,18 @@ mod tests {
             |pickle| archive(&[("m/data.pkl", pickle), ("m/data/0", &[0; 16]), ("m/version", b"3\n")]);
         assert_eq!(refused(&rules, &[("a.ckpt", TENSORS), ("b.pt", &zipped(TENSORS))]), [""; 0]);
         let with_code = archive(&[("m/data.pkl", TENSORS), ("m/code/__torch__.py", b"")]);
+        let beside = |name, bytes: &[u8]| archive(&[("m/data.pkl", TENSORS), (name, bytes)]);
+        assert_eq!(refused(&rules, &[("a.pt", &beside("m/data/1", b"\x80\x02\0\x3c"))]), [""; 0]);
         let prefixed = [TENSORS, &zipped(EVIL)].concat();
         for (bytes, why) in [
             (EVIL.to_vec(), "a pickle with 1 imports that are not allowed"),
             (zipped(EVIL), "a pickle with 1 imports that are not allowed"),
             (with_code, "an archive that holds code"),
+            // A loader may take another entry than torch does.
+            (beside("m/extra", EVIL), "a pickle with 1 imports that are not allowed"),
+            (beside("m/data/1", EVIL_0), "a pickle with 1 imports that are not allowed"),
+            (beside("m/inner.zip", &zipped(TENSORS)), "an archive within an archive"),
+            (beside("m/a", b"\x93NUMPY\x01\0"), "an archive that holds an array of numpy's"),
             (archive(&[("m/data/0", b"")]), "an archive without a pickle"),
             (zipped(EVIL)[..60].to_vec(), "the archive does not end with an end record without comment"),
             (b"\x80\x04\x8c\x06system\x93.".to_vec(), "a pickle that imports what it does not name"),

@@ -23,7 +23,7 @@ use serde::Serialize;
 pub use artifact::{ArtifactGate, ArtifactRules, Pickles};
 pub use overlap::{HiddenRows, Overlap};
 pub use patch::{PatchGate, PatchRules};
-pub use pickle::{PickleError, PickleFacts, scan_pickles};
+pub use pickle::{PickleError, PickleFacts, is_pickle, scan_pickles};
 pub use safetensors::{Header, SafetensorsError, Tensor, read_header};
 pub use zip::{ZipEntry, ZipError, read_entries};
 

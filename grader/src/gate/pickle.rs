@@ -17,6 +17,9 @@ const LARGEST_MEMO: usize = 4 << 20;
 /// Pickles at the start of a file of `torch.save`'s first format, before the raw data.
 const MOST_PICKLES: usize = 5;
 
+/// Most opcodes that are followed to find out whether bytes are a pickle; who needs more has something to hide.
+const MOST_OPCODES: usize = 1 << 24;
+
 /// What pickles import.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PickleFacts {
@@ -62,6 +65,43 @@ pub fn scan_pickles(mut stream: impl BufRead) -> Result<PickleFacts, PickleError
         }
     }
     Ok(facts)
+}
+
+/// Whether bytes are a pickle by what they hold, whatever they are called.
+///
+/// Those of protocol 2 and later begin with a mark. Raw data may do so too, so that an import or an end must follow. Those
+/// of protocol 0 and 1 have no mark, and are told by an import, under a name that can be one, that is called.
+pub fn is_pickle(mut stream: impl BufRead) -> bool {
+    let marked = stream.fill_buf().is_ok_and(|start| matches!(start, [0x80, 2..=5, ..]));
+    let mut facts = PickleFacts::default();
+    let mut scan = Scan { facts: &mut facts, memo: HashMap::new(), strings: [None, None] };
+    for _ in 0..MOST_OPCODES {
+        let Ok(opcode) = number(&mut stream, 1) else { return false };
+        let opcode = opcode.to_le_bytes()[0];
+        if opcode == b'.' {
+            return marked;
+        }
+        let step = scan.step(opcode, &mut stream);
+        let imports = scan.facts.unknown || scan.facts.imports.iter().any(|name| can_be_imported(name));
+        let calls = matches!(opcode, b'R' | b'b' | b'i' | b'o' | 0x81 | 0x92);
+        if imports && (marked || calls) {
+            return true;
+        }
+        match step {
+            Ok(()) => {}
+            Err(PickleError::Memo) => return true,
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+fn can_be_imported(name: &str) -> bool {
+    let word = |word: &str| {
+        word.starts_with(|first: char| first.is_alphabetic() || first == '_')
+            && word.chars().all(|next| next.is_alphanumeric() || next == '_')
+    };
+    name.split('.').all(word)
 }
 
 struct Scan<'a> {
@@ -264,6 +304,33 @@ mod tests {
             assert_eq!(imports(pickle), (vec![expected.to_owned()], false), "{}", pickle.escape_ascii());
         }
         assert_eq!(imports(b"\x80\x02]q\0(K\x01M\x02\x03J\0\0\0\0G\0\0\0\0\0\0\0\0e."), (vec![], false));
+    }
+
+    #[test]
+    fn a_pickle_is_known_by_its_bytes() {
+        for pickle in [
+            &b"cos\nsystem\n(S'id'\ntR."[..],
+            // It runs before it breaks off.
+            b"cos\nsystem\n(S'id'\ntR\xff",
+            b"(S'id'\nios\nsystem\n.",
+            b"(cos\nsystem\nS'id'\no.",
+            b"\x80\x02cos\nsystem\n\xff",
+            b"\x80\x04\x8c\x02os\x8c\x06system\x93\xff",
+            b"\x80\x02N.",
+        ] {
+            assert!(is_pickle(pickle), "{}", pickle.escape_ascii());
+        }
+        for data in [
+            &b""[..],
+            b"cat\ndog\nelephant\n",
+            b"{\"c\": 1}",
+            // Raw numbers that begin like a mark, or like an import.
+            b"\x80\x02\x00\x3c\x80\x02\x00\x3c",
+            b"c\x00\x3c\n\x80\x3c\nR\x00",
+            b"N.",
+        ] {
+            assert!(!is_pickle(data), "{}", data.escape_ascii());
+        }
     }
 
     #[test]

@@ -167,6 +167,9 @@ pub enum FaultKind {
     /// More bytes than allowed.
     #[error("too many bytes")]
     TooLarge,
+    /// It cannot be read in the time that there is.
+    #[error("more than can be read in the time that there is")]
+    TooSlow,
     /// More entries than allowed.
     #[error("too many entries")]
     TooMany,

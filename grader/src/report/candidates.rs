@@ -11,6 +11,8 @@ use crate::journal::CandidateKind;
 use crate::score::Ladder;
 use crate::task::Lifecycle;
 
+/// Most lines of what one gate refused.
+const WORDS: usize = 20;
 /// Most rows of a table.
 const ROWS: usize = 200;
 
@@ -28,7 +30,7 @@ const COLUMNS: [Column; 9] = [
 
 pub(super) fn write(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
     submission(html, story);
-    gates(html, story);
+    gates(html, input, story);
     let caption = match input.task.lifecycle {
         Lifecycle::Replay => "Checkpoints of the replay",
         Lifecycle::Direct => "Candidates",
@@ -79,14 +81,14 @@ fn submission(html: &mut Html, story: &Story<'_>) {
     });
 }
 
-fn gates(html: &mut Html, story: &Story<'_>) {
+fn gates(html: &mut Html, input: &ReportInput<'_>, story: &Story<'_>) {
     if story.gates.is_empty() {
         return;
     }
     table(
         html,
         "Gates",
-        &[Column::Text("Gate"), Column::Text("Candidate"), Column::Text("Result")],
+        &[Column::Text("Gate"), Column::Text("Candidate"), Column::Text("Result"), Column::Text("Refused")],
         |html| {
             for gate in story.gates.iter().take(ROWS) {
                 Row::write(html, |row| {
@@ -96,14 +98,27 @@ fn gates(html: &mut Html, story: &Story<'_>) {
                         true => html.leaf("span", &[("class", &"good")], "passed"),
                         false => html.leaf("b", &[("class", &"bad")], "refused"),
                     });
+                    let words = input.gates.iter().find(|found| found.report == gate.report);
+                    row.cell(|html| {
+                        refused(html, words.map(|found| found.words.as_slice()).unwrap_or_default())
+                    });
                 });
             }
             if story.gates.len() > ROWS {
                 let more = count((story.gates.len() - ROWS) as u64, "further result");
-                rest(html, 3, format_args!("{more}: in journal.jsonl"));
+                rest(html, 4, format_args!("{more}: in journal.jsonl"));
             }
         },
     );
+}
+
+fn refused(html: &mut Html, words: &[String]) {
+    for line in words.iter().take(WORDS) {
+        html.element("div", &[], |html| html.foreign(line));
+    }
+    if words.len() > WORDS {
+        html.leaf("div", &[], format_args!("and {} more: in changesets/", words.len() - WORDS));
+    }
 }
 
 fn cells(

@@ -14,52 +14,47 @@ const LONGEST: usize = 300;
 const MARKS: usize = 4;
 
 /// Names and values of a tag's attributes.
-pub(super) type Attributes<'a> = &'a [(&'static str, &'a dyn Display)];
+pub type Attributes<'a> = &'a [(&'static str, &'a dyn Display)];
 
 /// A page in the making.
-#[derive(Default)]
-pub(super) struct Html(String);
+#[derive(Debug, Default)]
+pub struct Html(String);
 
 impl Html {
     /// What was written.
-    pub(super) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         self.0
     }
 
     /// Markup of this program's own.
-    pub(super) fn markup(&mut self, markup: &'static str) {
+    pub fn markup(&mut self, markup: &'static str) {
         self.0.push_str(markup);
     }
 
     /// Text, escaped and capped.
-    pub(super) fn text(&mut self, text: impl Display) {
+    pub fn text(&mut self, text: impl Display) {
         self.brief(LONGEST, text);
     }
 
     /// Text where there is room for this many characters only.
-    pub(super) fn brief(&mut self, room: usize, text: impl Display) {
+    pub fn brief(&mut self, room: usize, text: impl Display) {
         let mut escaping = Escaping { out: &mut self.0, left: room, marks: 0 };
         // It fails to end a text that is too long, which says so itself.
         let _ = write!(escaping, "{text}");
     }
 
     /// Text of foreign origin, whose writing direction stays within it.
-    pub(super) fn foreign(&mut self, text: impl Display) {
+    pub fn foreign(&mut self, text: impl Display) {
         self.name(LONGEST, text);
     }
 
     /// A foreign name where there is room for this many characters only.
-    pub(super) fn name(&mut self, room: usize, name: impl Display) {
+    pub fn name(&mut self, room: usize, name: impl Display) {
         self.element("bdi", &[], |html| html.brief(room, name));
     }
 
     /// An element and what is in it.
-    pub(super) fn element(
-        &mut self,
-        tag: &'static str,
-        attributes: Attributes<'_>,
-        inside: impl FnOnce(&mut Html),
-    ) {
+    pub fn element(&mut self, tag: &'static str, attributes: Attributes<'_>, inside: impl FnOnce(&mut Html)) {
         self.open(tag, attributes);
         inside(self);
         self.markup("</");
@@ -68,7 +63,7 @@ impl Html {
     }
 
     /// An element with text in it.
-    pub(super) fn leaf(&mut self, tag: &'static str, attributes: Attributes<'_>, text: impl Display) {
+    pub fn leaf(&mut self, tag: &'static str, attributes: Attributes<'_>, text: impl Display) {
         self.element(tag, attributes, |html| html.text(text));
     }
 

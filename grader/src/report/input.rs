@@ -23,6 +23,8 @@ pub struct ReportInput<'a> {
     /// One for each verdict, in any order: of `score` phases for the items, of `validate` phases for where their
     /// trajectories are.
     pub graded: &'a [Graded],
+    /// One for each report of a gate that refused something, in any order.
+    pub gates: &'a [GateWords],
     /// One for each end report, in any order.
     pub phases: &'a [PhaseReport],
     /// The receipt, once there is one.
@@ -65,6 +67,15 @@ pub struct Graded {
     pub auxiliary: BTreeMap<String, Decimal>,
     /// Where the trajectories are: a path in the run directory.
     pub trajectories: Option<String>,
+}
+
+/// What a gate refused, for people.
+#[derive(Clone, Debug)]
+pub struct GateWords {
+    /// The report, by its digest.
+    pub report: Digest,
+    /// A line for each thing that it refused. Untrusted: paths are the candidate's own.
+    pub words: Vec<String>,
 }
 
 /// How a phase's sandbox ended and what confined it.

@@ -6,7 +6,7 @@
 
 mod candidates;
 mod head;
-mod html;
+pub mod html;
 mod input;
 mod items;
 mod journal;
@@ -14,13 +14,15 @@ mod ladder;
 mod phases;
 mod receipt;
 mod story;
-mod table;
+pub mod table;
 mod timeline;
 mod units;
 mod validations;
 
+use std::fmt::Display;
+
 use html::Html;
-pub use input::{Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask};
+pub use input::{GateWords, Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask};
 use story::Story;
 
 const BEGIN: &str = "<!DOCTYPE html>
@@ -37,30 +39,39 @@ base-uri 'none'; form-action 'none'\">
 /// The page. Lists that are very long are cut, and say by how much and where the rest is.
 pub fn render(input: &ReportInput<'_>) -> String {
     let story = Story::new(input.records);
+    page(format_args!("{}: {}", head::title(input), input.run_id), "", |html| {
+        head::write(html, input, &story);
+        section(html, "research", "Research", |html| {
+            timeline::write(html, input, &story);
+            validations::write(html, input, &story);
+        });
+        section(html, "final", "Final scoring", |html| {
+            ladder::write(html, input, &story);
+            candidates::write(html, input, &story);
+            items::write(html, input, &story);
+        });
+        section(html, "isolation", "Isolation", |html| phases::write(html, input, &story));
+        section(html, "journal", "Journal", |html| journal::write(html, input));
+        section(html, "receipt", "Receipt", |html| receipt::write(html, input));
+    })
+}
+
+/// A page of Airlock's look, with what a style sheet of its own adds to that.
+pub fn page(title: impl Display, style: &'static str, inside: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::default();
     html.markup(BEGIN);
-    html.leaf("title", &[], format_args!("{}: {}", head::title(input), input.run_id));
+    html.leaf("title", &[], title);
     html.markup("\n<style>\n");
     html.markup(include_str!("style.css"));
+    html.markup(style);
     html.markup("</style>\n</head>\n<body>\n<main>\n");
-    head::write(&mut html, input, &story);
-    section(&mut html, "research", "Research", |html| {
-        timeline::write(html, input, &story);
-        validations::write(html, input, &story);
-    });
-    section(&mut html, "final", "Final scoring", |html| {
-        ladder::write(html, input, &story);
-        candidates::write(html, input, &story);
-        items::write(html, input, &story);
-    });
-    section(&mut html, "isolation", "Isolation", |html| phases::write(html, input, &story));
-    section(&mut html, "journal", "Journal", |html| journal::write(html, input));
-    section(&mut html, "receipt", "Receipt", |html| receipt::write(html, input));
+    inside(&mut html);
     html.markup("</main>\n</body>\n</html>\n");
     html.finish()
 }
 
-fn section(html: &mut Html, id: &'static str, title: &'static str, inside: impl FnOnce(&mut Html)) {
+/// A part of a page, with a heading.
+pub fn section(html: &mut Html, id: &'static str, title: &'static str, inside: impl FnOnce(&mut Html)) {
     let heading = format!("{id}-heading");
     html.element("section", &[("id", &id), ("aria-labelledby", &heading)], |html| {
         html.leaf("h2", &[("id", &heading)], title);

@@ -118,6 +118,7 @@ pub(super) struct Gate<'a> {
     pub(super) gate: &'a str,
     pub(super) candidate: Digest,
     pub(super) passed: bool,
+    pub(super) report: Digest,
 }
 
 /// A phase as the journal has it.
@@ -228,8 +229,8 @@ impl<'a> Story<'a> {
                 let over = self.research.as_ref().and_then(|research| research.over);
                 self.chosen(over.unwrap_or(record), choice);
             }
-            Event::GateResult { gate, candidate, passed, .. } => {
-                self.gates.push(Gate { gate, candidate: *candidate, passed: *passed });
+            Event::GateResult { gate, candidate, passed, report } => {
+                self.gates.push(Gate { gate, candidate: *candidate, passed: *passed, report: *report });
             }
             Event::CheckpointValidated { checkpoint, name, progress, valid } => {
                 self.candidates.push(Candidate {

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use super::html::Html;
 
 /// What is in a column.
-#[derive(Clone, Copy)]
-pub(super) enum Column {
+#[derive(Clone, Copy, Debug)]
+pub enum Column {
     /// Words.
     Text(&'static str),
     /// Numbers, which stand flush right.
@@ -14,15 +14,11 @@ pub(super) enum Column {
 }
 
 /// A row in the making.
-pub(super) struct Row<'a>(&'a mut Html);
+#[derive(Debug)]
+pub struct Row<'a>(&'a mut Html);
 
 /// A table whose rows `rows` writes with [`Row::write`].
-pub(super) fn table(
-    html: &mut Html,
-    caption: impl Display,
-    columns: &[Column],
-    rows: impl FnOnce(&mut Html),
-) {
+pub fn table(html: &mut Html, caption: impl Display, columns: &[Column], rows: impl FnOnce(&mut Html)) {
     let caption = caption.to_string();
     let scroll: &[(&'static str, &dyn Display)] =
         &[("class", &"scroll"), ("role", &"region"), ("aria-label", &caption), ("tabindex", &"0")];
@@ -45,12 +41,12 @@ pub(super) fn table(
 
 impl Row<'_> {
     /// A row of cells.
-    pub(super) fn write(html: &mut Html, cells: impl FnOnce(&mut Row<'_>)) {
+    pub fn write(html: &mut Html, cells: impl FnOnce(&mut Row<'_>)) {
         Row::marked(html, "", cells);
     }
 
     /// A row that the style sheet shows in its own way.
-    pub(super) fn marked(html: &mut Html, class: &'static str, cells: impl FnOnce(&mut Row<'_>)) {
+    pub fn marked(html: &mut Html, class: &'static str, cells: impl FnOnce(&mut Row<'_>)) {
         if class.is_empty() {
             html.element("tr", &[], |html| cells(&mut Row(html)));
         } else {
@@ -59,43 +55,43 @@ impl Row<'_> {
     }
 
     /// Words of Airlock's own.
-    pub(super) fn text(&mut self, text: impl Display) {
+    pub fn text(&mut self, text: impl Display) {
         self.0.leaf("td", &[], text);
     }
 
     /// Words from elsewhere.
-    pub(super) fn foreign(&mut self, text: impl Display) {
+    pub fn foreign(&mut self, text: impl Display) {
         self.0.element("td", &[], |html| html.foreign(text));
     }
 
     /// A number.
-    pub(super) fn number(&mut self, text: impl Display) {
+    pub fn number(&mut self, text: impl Display) {
         self.0.leaf("td", &[("class", &"n")], text);
     }
 
     /// A name to be read letter by letter.
-    pub(super) fn code(&mut self, text: impl Display) {
+    pub fn code(&mut self, text: impl Display) {
         self.0.element("td", &[("class", &"name")], |html| html.leaf("code", &[], text));
     }
 
     /// Anything.
-    pub(super) fn cell(&mut self, inside: impl FnOnce(&mut Html)) {
+    pub fn cell(&mut self, inside: impl FnOnce(&mut Html)) {
         self.0.element("td", &[], inside);
     }
 }
 
 /// Says in the last row how many are not shown.
-pub(super) fn rest(html: &mut Html, columns: usize, what: impl Display) {
+pub fn rest(html: &mut Html, columns: usize, what: impl Display) {
     html.element("tr", &[("class", &"rest")], |html| html.leaf("td", &[("colspan", &columns)], what));
 }
 
 /// Facts by name.
-pub(super) fn facts(html: &mut Html, inside: impl FnOnce(&mut Html)) {
+pub fn facts(html: &mut Html, inside: impl FnOnce(&mut Html)) {
     html.element("dl", &[("class", &"facts")], inside);
 }
 
 /// One of the [`facts`].
-pub(super) fn fact(html: &mut Html, name: &'static str, inside: impl FnOnce(&mut Html)) {
+pub fn fact(html: &mut Html, name: &'static str, inside: impl FnOnce(&mut Html)) {
     html.markup("<div>");
     html.leaf("dt", &[], name);
     html.element("dd", &[], inside);

@@ -103,7 +103,7 @@ impl Supervisor {
             },
             Act::QueueValidation { candidate, items } => {
                 match research().and_then(|()| self.can_validate()) {
-                    Ok(()) => self.queue(*candidate, items.as_ref(), room),
+                    Ok(()) => self.queue(*candidate, items.as_ref(), room).await,
                     Err(refusal) => Ok(Err(refusal)),
                 }
             }
@@ -239,7 +239,12 @@ impl Supervisor {
         })
     }
 
-    fn queue(&self, candidate: Digest, items: Option<&Subset>, room: &Room) -> Result<Answer, RunError> {
+    async fn queue(
+        &self,
+        candidate: Digest,
+        items: Option<&Subset>,
+        room: &Room,
+    ) -> Result<Answer, RunError> {
         if !room.sealed.borrow().contains(&candidate) {
             return Ok(Err(ErrorCode::InvalidParams.into()));
         }
@@ -247,6 +252,13 @@ impl Supervisor {
             items.map(|subset| subset.items().iter().map(|item| item.as_str().to_owned()).collect());
         if self.manifest.task.proxy_metric(items.as_deref()).is_none() {
             return Ok(Err(ErrorCode::InvalidParams.into()));
+        }
+        let Some(_standing) = room.stillness.stop().await else {
+            return Ok(Err(ErrorCode::Internal.into()));
+        };
+        // It has taken a moment.
+        if !self.in_research() {
+            return Ok(Err(ErrorCode::AlreadyEnded.into()));
         }
         let ahead = u32::try_from(self.state().open_tickets().count()).unwrap_or(u32::MAX);
         if ahead >= OPEN_TICKETS || !self.may_grow(self.state().tickets.len() as u64) {
@@ -265,6 +277,7 @@ impl Supervisor {
             None => Ok(Err(ErrorCode::UnknownTicket.into())),
             Some(Fate::Open) if !self.is_running(number) => {
                 self.append(Event::ValidationCancelled { ticket: number })?;
+                room.stillness.look();
                 room.queue.notify_waiters();
                 Ok(Ok(Done::Cancelled))
             }

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -24,6 +25,12 @@ use crate::task::{Lifecycle, Submission, Task};
 
 /// Longest asset whose rows a gate looks for, in bytes.
 const LONGEST_ROWS: u64 = 1 << 30;
+
+/// Longest that sealing may take where research does not wait for it: of the choice, and of each checkpoint.
+const LONGEST_SEAL: Duration = Duration::from_secs(30 * 60);
+
+/// Longest that keeping what was not submitted may take.
+const LONGEST_CAPTURE: Duration = Duration::from_secs(2 * 60);
 
 /// Most that is shown of a change as a patch, in bytes. A patch is text in memory.
 const LONGEST_PATCH: u64 = 64 << 20;
@@ -49,8 +56,16 @@ struct Rules {
 impl Supervisor {
     /// The caps on a candidate. What goes over the room that there is, is [out of room](Self::out_of_room), so that a
     /// sandbox beside it does not have to be ended.
-    fn limits(&self) -> Result<Limits, RunError> {
-        let mut limits = Limits::default();
+    fn limits(&self, sealed_for: SealedFor) -> Result<Limits, RunError> {
+        let budget = self.manifest.budget;
+        let time = match sealed_for {
+            SealedFor::Validation if budget.validation_counts => {
+                LONGEST_SEAL.min(self.research_left() + Duration::from_millis(budget.grace_ms))
+            }
+            SealedFor::Deadline => LONGEST_CAPTURE,
+            _ => LONGEST_SEAL,
+        };
+        let mut limits = Limits { until: Instant::now().checked_add(time), ..Limits::default() };
         if let Some(storage) = self.task.storage {
             limits.logical_bytes = storage.0;
             limits.allocated_bytes = storage.0;
@@ -73,7 +88,8 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Sealed>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits()?, ignored(&self.task)?);
+        let (store, limits, ignored) =
+            (Arc::clone(&self.store), self.limits(sealed_for)?, ignored(&self.task)?);
         let sealed = blocking(move || {
             let tree = open_below(&base, &name)?;
             seal_without(tree.as_fd(), &ignored, &store, &limits)
@@ -101,7 +117,8 @@ impl Supervisor {
         name: String,
         sealed_for: SealedFor,
     ) -> Result<Found<Changeset>, RunError> {
-        let (store, limits, ignored) = (Arc::clone(&self.store), self.limits()?, ignored(&self.task)?);
+        let (store, limits, ignored) =
+            (Arc::clone(&self.store), self.limits(sealed_for)?, ignored(&self.task)?);
         let frozen = Arc::clone(&self.frozen);
         let compared = blocking(move || {
             let tree = open_below(&base, &name)?;
@@ -133,13 +150,8 @@ impl Supervisor {
         let failed = changeset("writing a changeset");
         let candidate = changes.digest().map_err(&failed)?;
         let json = changes.to_json().map_err(&failed)?;
-        let sizes =
-            changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size));
-        let (files, bytes) = (changes.files().len() as u64, sizes.sum());
-        let patch = match bytes {
-            ..=LONGEST_PATCH => render_patch(changes, &self.store).map_err(&failed)?,
-            _ => format!("# {files} files of {bytes} bytes: too much to be shown as a patch\n"),
-        };
+        let (files, bytes) = (changes.files().len() as u64, added(changes));
+        let patch = shown(changes, &self.store, LONGEST_PATCH).map_err(&failed)?;
         let place = self.directory.join("changesets");
         write_file(&place.join(format!("{}.json", candidate.hex())), &json)?;
         write_file(&place.join(format!("{}.patch", candidate.hex())), patch.as_bytes())?;
@@ -204,7 +216,7 @@ impl Supervisor {
 
     /// Keeps what research left without choosing it, as evidence.
     pub(crate) async fn capture(&self) -> Result<(), RunError> {
-        let early = self.research_left() > std::time::Duration::ZERO;
+        let early = self.research_left() > Duration::ZERO;
         let (workspace, name) = (self.directory.join("work/workspace"), ".".to_owned());
         let candidate = match self.seal_tree(workspace, name, SealedFor::Deadline).await {
             Ok(Found::Sealed(sealed)) => Some(sealed.digest()),
@@ -321,6 +333,20 @@ impl Rules {
     }
 }
 
+/// The bytes of all files that a changeset adds or changes.
+fn added(changes: &Changeset) -> u64 {
+    changes.files().iter().filter_map(|change| change.after()?.as_file().map(|file| file.size)).sum()
+}
+
+/// A changeset as a patch; one line in its place if it brings more bytes than `most`.
+fn shown(changes: &Changeset, store: &Store, most: u64) -> Result<String, ChangesetError> {
+    let (files, bytes) = (changes.files().len(), added(changes));
+    if bytes > most {
+        return Ok(format!("# {files} files of {bytes} bytes: too much to be shown as a patch\n"));
+    }
+    render_patch(changes, store)
+}
+
 /// What is never part of a candidate: see [`crate::task::Editable::ignore`].
 pub(crate) fn ignored(task: &Task) -> Result<GlobSet, RunError> {
     let mut set = GlobSetBuilder::new();
@@ -404,6 +430,7 @@ pub(crate) fn refusal(error: &SealError) -> Option<Refused> {
             (FaultKind::Name, Some(path))
         }
         SealError::Limit { path, .. } => (FaultKind::TooLarge, Some(path)),
+        SealError::Late { path } => (FaultKind::TooSlow, Some(path)),
         SealError::Entry { path, source, .. } => match *source {
             Errno::NOENT => (FaultKind::Missing, Some(path)),
             Errno::NOTDIR => (FaultKind::NotDirectory, Some(path)),
@@ -438,6 +465,26 @@ pub(crate) fn gate_refusal(refusal: &Refusal) -> Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seal::seal;
+
+    #[test]
+    fn a_patch_is_shown_up_to_its_cap() {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::open(&place.path().join("store")).unwrap();
+        let [before, after] = ["before", "after"].map(|name| {
+            let tree = place.path().join(name);
+            std::fs::create_dir(&tree).unwrap();
+            if name == "after" {
+                std::fs::write(tree.join("a"), "1234\n").unwrap();
+                std::fs::write(tree.join("b"), "567\n").unwrap();
+            }
+            seal(File::open(tree).unwrap().as_fd(), &store, &Limits::default()).unwrap()
+        });
+        let changes = between(&before, &after);
+        assert!(shown(&changes, &store, 9).unwrap().contains("+1234\n"));
+        let told = shown(&changes, &store, 8).unwrap();
+        assert_eq!(told, "# 2 files of 9 bytes: too much to be shown as a patch\n");
+    }
 
     /// A file that is exchanged for a socket between the look and the open is the candidate's own doing (open(2)).
     #[test]

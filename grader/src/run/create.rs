@@ -24,7 +24,7 @@ use super::manifest::{
 use super::parts::part_digest;
 use super::phase::policy_digest;
 use super::state::State;
-use super::{Means, RunDirectory, Supervisor, unseen};
+use super::{Means, RunDirectory, Supervisor, agent_files, stillness, unseen};
 use crate::Digest;
 use crate::journal::{Decision, Event, Genesis, Journal, Moment, Record, canonical};
 use crate::seal::{Limits, Sealed, Store, seal_without};
@@ -46,7 +46,7 @@ pub struct CreateOptions {
     pub task: PathBuf,
     /// The agent's program and arguments; empty: a baseline, which scores the frozen source itself.
     pub agent: Vec<String>,
-    /// The agent's own files, mounted read-only at `/opt/agent`.
+    /// The directory of the agent's own files, of which a copy is mounted read-only at `/opt/agent`.
     pub agent_files: Option<PathBuf>,
     /// Assets that the task leaves to the operator, by name.
     pub assets: BTreeMap<String, PathBuf>,
@@ -75,6 +75,9 @@ impl Supervisor {
         let mut task = Task::load(&dir)?;
         let supplied = supplied(&task, &options.assets)?;
         lower(&mut task, &options.best_effort);
+        if !options.agent.is_empty() {
+            stillness::check(&task, means.cgroup_parent.as_deref())?;
+        }
         let directory = RunDirectory::create(path)?;
         let made = || -> Result<Supervisor, RunError> {
             unseen::check(&task, directory.path(), &supplied)?;
@@ -85,7 +88,15 @@ impl Supervisor {
             let source = File::open(&environment).map_err(at("opening", &environment))?;
             let frozen = seal_without(source.as_fd(), &ignored(&task)?, &store, &Limits::default());
             let frozen = frozen.map_err(tree("sealing environment/"))?;
-            let manifest = manifest(&task, &options, supplied, harness, frozen.digest(), &means)?;
+            let agent = match &options.agent_files {
+                _ if options.agent.is_empty() => None,
+                Some(files) => {
+                    let files = agent_files::take(files, &task, directory.path(), &supplied, &store)?;
+                    Some(Agent { command: options.agent.clone(), files: Some(files) })
+                }
+                None => Some(Agent { command: options.agent.clone(), files: None }),
+            };
+            let manifest = manifest(&task, &options, agent, supplied, harness, frozen.digest(), &means)?;
             let (store, frozen) = (Arc::new(store), Arc::new(frozen));
             let bytes = manifest.to_bytes()?;
             write_file(&directory.join(RUN_JSON), &bytes)?;
@@ -122,6 +133,11 @@ impl Supervisor {
         // A run whose task is not what it was can still be closed.
         if state.closed.is_none() && decision != Some(Decision::Close) {
             same_task(&task, &manifest)?;
+            same_program(&means.programs.grader, manifest.digests.grader)?;
+            same_program(&directory.join("harness"), manifest.digests.harness)?;
+            if manifest.agent.is_some() {
+                stillness::check(&task, means.cgroup_parent.as_deref())?;
+            }
             unseen::check(&task, directory.path(), &manifest.digests.supplied)?;
         }
         let store = Store::open(&directory.join("store")).map_err(tree("opening the store"))?;
@@ -223,6 +239,15 @@ fn same_task(task: &Task, manifest: &Manifest) -> Result<(), RunError> {
     }
 }
 
+/// Checks that a program of Airlock's is still the one of the run.
+fn same_program(program: &Path, expected: Digest) -> Result<(), RunError> {
+    let found = part_digest(program)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(RunError::ProgramChanged { program: program.to_owned(), expected, found })
+}
+
 fn task_parts(task: &Task) -> Result<BTreeMap<String, Digest>, RunError> {
     task.digests(part_digest).map_err(|error| match error {
         crate::task::PartError::Digest { source, .. } => source,
@@ -300,19 +325,12 @@ fn quote(word: &str) -> String {
 fn manifest(
     task: &Task,
     options: &CreateOptions,
+    agent: Option<Agent>,
     supplied: BTreeMap<String, Supplied>,
     harness: Digest,
     frozen: Digest,
     means: &Means,
 ) -> Result<Manifest, RunError> {
-    let agent_files = match &options.agent_files {
-        Some(path) => {
-            let path = fs::canonicalize(path).map_err(at("finding", path))?;
-            let digest = part_digest(&path)?;
-            Some(Supplied { path, digest })
-        }
-        None => None,
-    };
     let explore_ms = match options.explore {
         Some(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         None => task.budget.explore.0,
@@ -341,8 +359,7 @@ fn manifest(
             grader: part_digest(&means.programs.grader)?,
             policies: policies.collect::<Result<_, RunError>>()?,
         },
-        agent: (!options.agent.is_empty())
-            .then(|| Agent { command: options.agent.clone(), files: agent_files }),
+        agent,
         budget: BudgetFacts {
             explore_ms,
             replay_ms: task.budget.replay.map(|time| time.0),

@@ -224,6 +224,10 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<Digest, DirectoryE
 
 /// Reads a regular file whole, without following a link, up to 1 GiB.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, DirectoryError> {
+    read_file_within(path, LONGEST)
+}
+
+fn read_file_within(path: &Path, most: u64) -> Result<Vec<u8>, DirectoryError> {
     let read = || -> io::Result<Vec<u8>> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let flags = flags.bits().cast_signed();
@@ -232,8 +236,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, DirectoryError> {
             return Err(io::Error::other("not a regular file"));
         }
         let mut bytes = Vec::new();
-        file.take(LONGEST + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > LONGEST {
+        file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > most {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         Ok(bytes)
@@ -289,5 +293,10 @@ mod tests {
         std::os::unix::fs::symlink(&path, place.path().join("link")).unwrap();
         assert!(read_file(&place.path().join("link")).is_err());
         assert!(read_file(place.path()).is_err());
+        assert_eq!(read_file_within(&path, 4).unwrap(), b"abcd");
+        let error = read_file_within(&path, 3).unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::FileTooLarge);
+        // One without an end.
+        assert!(read_file_within(Path::new("/dev/zero"), 3).is_err());
     }
 }

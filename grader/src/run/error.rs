@@ -71,6 +71,19 @@ pub enum RunError {
     /// A part of the task has come or gone since the run was made.
     #[error("the task has other parts than when the run was made: {0}")]
     PartsChanged(String),
+    /// A program of Airlock's is not what it was when the run was made.
+    #[error(
+        "{program} is {found}, and was {expected} when the run was made; resume with the Airlock that made it, or close \
+         the run with --close"
+    )]
+    ProgramChanged {
+        /// The program, or what was copied of it into the run.
+        program: PathBuf,
+        /// What it was.
+        expected: Digest,
+        /// What it is.
+        found: Digest,
+    },
     /// The task or the command line asks for what contradicts the rest.
     #[error("{0}")]
     Options(String),
@@ -107,6 +120,9 @@ pub enum RunError {
     /// The sandbox of the grader process.
     #[error("the sandbox of the grader process could not be set up: {0}")]
     GraderSetup(String),
+    /// Research runs on while its clock stands.
+    #[error("research cannot be frozen while validations are graded that do not count against its budget")]
+    NotFrozen,
     /// The supervisor link.
     #[error(transparent)]
     Link(#[from] LinkError),

@@ -132,7 +132,8 @@ pub struct Supplied {
 pub struct Agent {
     /// Program and arguments, as they are started inside.
     pub command: Vec<String>,
-    /// Where the agent's own files lay on the host, and their tree digest: mounted read-only at `/opt/agent`.
+    /// Where the agent's own files lay on the host, and their tree digest: the copy in the store is mounted read-only at
+    /// `/opt/agent`.
     pub files: Option<Supplied>,
 }
 

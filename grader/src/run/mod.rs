@@ -6,10 +6,12 @@
 //! | file | does |
 //! | --- | --- |
 //! | `create` | makes a run directory, or takes one up again |
+//! | `agent_files` | takes what the agent brings along |
 //! | `phase` | starts and ends the sandbox of a phase |
 //! | `research` | leads the agent's phase: socket, clock, choice |
 //! | `acts` | answers what the grader process asks for |
 //! | `validation` | the queue of validations |
+//! | `stillness` | freezes research while its clock stands |
 //! | `candidate` | seals what research hands in, and asks the gates |
 //! | `replay` | runs the changed source from scratch and picks its checkpoints |
 //! | `scoring` | scorer, candidate sandbox, verdict |
@@ -20,6 +22,7 @@
 //! | `verify` | computes a closed run again from its files |
 
 mod acts;
+mod agent_files;
 mod candidate;
 pub mod clock;
 mod create;
@@ -41,6 +44,7 @@ mod research;
 mod scoring;
 pub mod state;
 pub mod status;
+mod stillness;
 mod unseen;
 mod validation;
 pub mod verdict;

@@ -1,6 +1,8 @@
 //! The page about a run, from what lies in its directory.
 
-use super::directory::read_file;
+use serde::Deserialize;
+
+use super::directory::{at, read_file};
 use super::error::RunError;
 use super::phase::end_report;
 use super::state::names;
@@ -8,7 +10,7 @@ use super::verdict::Verdict;
 use super::{Manifest, RunDirectory};
 use crate::Digest;
 use crate::journal::{Event, Record};
-use crate::report::{Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask, render};
+use crate::report::{GateWords, Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask, render};
 
 /// The page's name in the run directory.
 pub(crate) const REPORT: &str = "report.html";
@@ -22,6 +24,7 @@ pub(crate) fn page(
 ) -> Result<String, RunError> {
     let mut phases = Vec::new();
     let mut graded = Vec::new();
+    let mut gates = Vec::new();
     for record in records {
         match &record.event {
             Event::PhaseStarted { phase, name, .. } => {
@@ -34,6 +37,9 @@ pub(crate) fn page(
             Event::ValidationResult { phase, .. } => {
                 graded.push(verdict(directory, *phase, names::VALIDATE)?)
             }
+            Event::GateResult { gate, candidate, passed: false, report } => {
+                gates.push(GateWords { report: *report, words: words(directory, gate, *candidate)? });
+            }
             Event::Verdict { phase, .. } => graded.push(verdict(directory, *phase, names::SCORE)?),
             _ => {}
         }
@@ -43,9 +49,23 @@ pub(crate) fn page(
         task: ReportTask::from(manifest),
         records,
         graded: &graded,
+        gates: &gates,
         phases: &phases,
         receipt,
     }))
+}
+
+/// What a gate refused, as it was written down.
+fn words(directory: &RunDirectory, gate: &str, candidate: Digest) -> Result<Vec<String>, RunError> {
+    #[derive(Deserialize)]
+    struct GateReport {
+        words: Vec<String>,
+    }
+
+    let path = directory.join(format!("changesets/{}.{gate}.json", candidate.hex()));
+    let report: GateReport =
+        serde_json::from_slice(&read_file(&path)?).map_err(|error| at("reading", &path)(error.into()))?;
+    Ok(report.words)
 }
 
 /// What a phase's scorer said, as it was written down.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use airlock_policy::{Duration, HostTree, Mount, MountMode, Policy, ResolveInput, resolve};
 use airlock_runtime::Spec;
 use airlock_runtime::gpu::Tenancy;
-use airlock_runtime::launcher::{LauncherError, Request, Running};
+use airlock_runtime::launcher::{Freezing, LauncherError, Request, Running};
 use airlock_runtime::report::{EndReport, Reason};
 use rustix::fs::{Mode, OFlags};
 use tokio::io::Interest;
@@ -317,6 +317,16 @@ impl RunningPhase {
     /// Sends a signal to its command.
     pub(crate) fn signal(&self, number: i32) -> Result<(), RunError> {
         Ok(self.running.get_ref().signal(number)?)
+    }
+
+    /// Begins to freeze it.
+    pub(crate) fn freeze(&self) -> Result<Freezing, RunError> {
+        Ok(self.running.get_ref().freeze()?)
+    }
+
+    /// Lets it run on.
+    pub(crate) fn thaw(&self) -> Result<(), RunError> {
+        Ok(self.running.get_ref().thaw()?)
     }
 
     /// Kills everything in it.

@@ -23,6 +23,10 @@ use crate::task::{Checkpoints, PhaseName, RunSource};
 /// Most entries of the output that are looked at for checkpoints.
 const MOST_ENTRIES: usize = 10_000;
 
+/// Most checkpoints that are sealed and validated, those of the greatest progress: each that is not valid costs the host
+/// a copy and a sandbox.
+const MOST_CHECKPOINTS: usize = 100;
+
 impl Supervisor {
     /// Runs the changed source from scratch. Nothing of research is there but the changeset.
     pub(crate) async fn replay(&self) -> Result<(), RunError> {
@@ -72,6 +76,10 @@ impl Supervisor {
         let mut found = listed(&output, &rules)?;
         // From the last to the first, so that no more are looked at than are needed.
         found.sort_by(|a, b| b.cmp(a));
+        if found.len() > MOST_CHECKPOINTS {
+            tracing::warn!(found = found.len(), "no more than {MOST_CHECKPOINTS} checkpoints are looked at");
+            found.truncate(MOST_CHECKPOINTS);
+        }
         let mut selected: Vec<Digest> = Vec::new();
         let limit = usize::try_from(rules.limit).unwrap_or(usize::MAX);
         for (progress, name) in found {

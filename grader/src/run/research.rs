@@ -20,6 +20,7 @@ use super::directory::{at, fresh_directory, make_directory};
 use super::error::{RunError, call, tree};
 use super::phase::{PhaseRequest, RunningPhase, Sources, Start, read_only};
 use super::state::{Next, TRIES, names};
+use super::stillness::{Looks, Stillness};
 use super::{Supervisor, blocking};
 use crate::Digest;
 use crate::journal::{Event, Moment};
@@ -47,6 +48,8 @@ pub(crate) struct Room {
     pub(crate) queue: Notify,
     /// Candidates that are being sealed.
     pub(crate) sealing: Cell<usize>,
+    /// Stops research while its clock stands.
+    pub(crate) stillness: Rc<Stillness>,
     /// Told when research has ended.
     pub(crate) over: Notify,
 }
@@ -75,11 +78,13 @@ impl Supervisor {
             // Where it is tried again, the grader process is too.
             Start::Failed(_) => return acts.end(self).await,
         };
+        let (stillness, looks) = Stillness::new();
         let room = Rc::new(Room {
             sealed: RefCell::default(),
             chosen: Notify::new(),
             queue: Notify::new(),
             sealing: Cell::new(0),
+            stillness,
             over: Notify::new(),
         });
         room.sealed.borrow_mut().extend(self.state().tickets.values().map(|ticket| ticket.candidate));
@@ -90,7 +95,7 @@ impl Supervisor {
         }
         let (supervisor, shared) = (Rc::clone(self), Rc::clone(&room));
         let attended = tokio::task::spawn_local(supervisor.attend(grader, acts, shared));
-        let ended = self.attend_to(explore, &room, &mut tasks, attended).await;
+        let ended = self.attend_to(explore, &room, looks, &mut tasks, attended).await;
         ended?;
         // Those at work come to their ends, which are journaled like any other.
         self.research_over.send_replace(true);
@@ -106,9 +111,14 @@ impl Supervisor {
         self: &Rc<Self>,
         explore: Box<RunningPhase>,
         room: &Room,
+        mut looks: Looks,
         validating: &mut JoinSet<Result<(), RunError>>,
         mut attended: JoinHandle<Result<(), RunError>>,
     ) -> Result<(), RunError> {
+        if !self.keep_in_step(&explore, &room.stillness).await? {
+            // Validations of an earlier supervisor are open.
+            return Err(RunError::NotFrozen);
+        }
         let reason = loop {
             // While the clock stands still, the time that is left stays the same.
             let left = self.research_left().max(Duration::from_millis(1));
@@ -122,6 +132,10 @@ impl Supervisor {
                     tokio::time::sleep(FAREWELL).await;
                     explore.kill()?;
                     break None;
+                }
+                Some(look) = looks.recv() => {
+                    // Whoever asked may be gone.
+                    let _ = look.send(self.keep_in_step(&explore, &room.stillness).await?);
                 }
                 Some(task) = validating.join_next() => joined(task)?,
                 task = &mut attended => joined(task)?,
@@ -141,6 +155,7 @@ impl Supervisor {
 
     /// TERM, the task's grace, KILL.
     async fn end_gently(&self, explore: &RunningPhase) -> Result<(), RunError> {
+        explore.thaw()?;
         explore.signal(rustix::process::Signal::TERM.as_raw())?;
         let grace = Duration::from_millis(self.manifest.budget.grace_ms);
         match tokio::time::timeout(grace, explore.ended()).await {
@@ -160,12 +175,8 @@ impl Supervisor {
             Mount { socket: true, ..read_only(grader.socket(), crate::protocol::SOCKET, false) },
         ];
         if let Some(files) = &agent.files {
-            let (path, expected) = (files.path.clone(), files.digest);
-            let found = blocking(move || super::parts::part_digest(&path)).await??;
-            if found != expected {
-                return Err(RunError::PartChanged { part: "the agent's files".into(), expected, found });
-            }
-            mounts.push(read_only(&files.path, AGENT, true));
+            let copy = self.scored_tree(files.digest).await?;
+            mounts.push(read_only(copy.path(), AGENT, true));
         }
         let work = self.directory.join("work");
         let sources = Sources::default()

@@ -42,6 +42,7 @@ impl Supervisor {
                     let validated = self.validate(number).await;
                     self.running_tickets.borrow_mut().remove(&number);
                     validated?;
+                    room.stillness.look();
                 }
                 None => tokio::select! {
                     () = changed => {}

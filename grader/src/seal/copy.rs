@@ -7,11 +7,13 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 use rustix::fs::{SeekFrom, ioctl_ficlone};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
+use super::limits::in_time;
 use super::manifest::Entry;
 use super::walk::{Found, Source};
 use super::{SealError, TreePath};
@@ -26,11 +28,17 @@ pub(crate) struct Copier {
     zeros: Box<[u8]>,
     /// Whether sharing blocks has not failed yet.
     clones: bool,
+    until: Option<Instant>,
 }
 
 impl Copier {
     pub(crate) fn new() -> Self {
-        Self { block: vec![0; BLOCK].into(), zeros: vec![0; BLOCK].into(), clones: true }
+        Self::until(None)
+    }
+
+    /// One that stops at this time.
+    pub(crate) fn until(until: Option<Instant>) -> Self {
+        Self { block: vec![0; BLOCK].into(), zeros: vec![0; BLOCK].into(), clones: true, until }
     }
 
     /// What a file is, without copying it.
@@ -97,6 +105,7 @@ impl Copier {
         while at < source.size {
             let (data, hole) = if source.sparse { extent(source, at, path)? } else { (at, source.size) };
             while at < data {
+                in_time(self.until, path)?;
                 let zeros = self.zeros.len().min(usize::try_from(data - at).unwrap_or(BLOCK));
                 hash.update(&self.zeros[..zeros]);
                 at += zeros as u64;
@@ -119,6 +128,7 @@ impl Copier {
 
     /// Reads at least one byte and at most up to `end`; a file that ends before it has changed.
     fn read(&mut self, file: &File, at: u64, end: u64, path: &TreePath) -> Result<usize, SealError> {
+        in_time(self.until, path)?;
         let most = BLOCK.min(usize::try_from(end - at).unwrap_or(BLOCK));
         loop {
             match file.read_at(&mut self.block[..most], at) {

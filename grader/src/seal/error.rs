@@ -64,6 +64,12 @@ pub enum SealError {
         /// What it may have.
         limit: u64,
     },
+    /// The time of [`Limits::until`](super::Limits::until) is over.
+    #[error("{path}: the time for reading the tree was over here")]
+    Late {
+        /// The entry that was not read to its end.
+        path: TreePath,
+    },
     /// A system call on an entry failed.
     #[error("{step} {path}")]
     Entry {

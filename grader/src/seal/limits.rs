@@ -1,5 +1,7 @@
 //! Caps on a tree.
 
+use std::time::Instant;
+
 use serde::{Deserialize, Serialize};
 
 use super::path::LONGEST_NAME;
@@ -26,6 +28,9 @@ pub struct Limits {
     pub name_bytes: u64,
     /// Bytes of one path from the root.
     pub path_bytes: u64,
+    /// When the tree must have been read, the holes of its files included; none: whenever.
+    #[serde(skip)]
+    pub until: Option<Instant>,
 }
 
 impl Limits {
@@ -38,6 +43,7 @@ impl Limits {
         depth: u64::MAX,
         name_bytes: u64::MAX,
         path_bytes: u64::MAX,
+        until: None,
     };
 }
 
@@ -53,6 +59,7 @@ impl Default for Limits {
             depth: 64,
             name_bytes: LONGEST_NAME as u64,
             path_bytes: 2048,
+            until: None,
         }
     }
 }
@@ -73,6 +80,7 @@ impl Budget {
 
     /// Counts an entry by its name alone.
     pub(crate) fn entry(&mut self, path: &TreePath) -> Result<(), SealError> {
+        in_time(self.limits.until, path)?;
         self.entries += 1;
         cap(path, "entries:", self.entries, self.limits.entries)?;
         cap(path, "bytes in the name:", path.name().len() as u64, self.limits.name_bytes)?;
@@ -91,6 +99,14 @@ impl Budget {
         cap(path, "bytes in all files:", self.logical, self.limits.logical_bytes)?;
         self.allocated = self.allocated.saturating_add(allocated);
         cap(path, "bytes allocated for all files:", self.allocated, self.limits.allocated_bytes)
+    }
+}
+
+/// Checks that the time is not over.
+pub(super) fn in_time(until: Option<Instant>, path: &TreePath) -> Result<(), SealError> {
+    match until {
+        Some(until) if Instant::now() >= until => Err(SealError::Late { path: path.clone() }),
+        _ => Ok(()),
     }
 }
 

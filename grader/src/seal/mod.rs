@@ -55,7 +55,7 @@ pub fn seal_without(
     limits: &Limits,
 ) -> Result<Sealed, SealError> {
     let mut draft = store.draft()?;
-    walk(tree, limits, &mut CopyAll { draft: &mut draft, copier: Copier::new(), ignored })?;
+    walk(tree, limits, &mut CopyAll { draft: &mut draft, copier: Copier::until(limits.until), ignored })?;
     draft.publish()
 }
 
@@ -79,7 +79,7 @@ pub fn read_tree(tree: BorrowedFd<'_>, limits: &Limits) -> Result<Manifest, Seal
         }
     }
 
-    let mut seen = HashAll { manifest: Manifest::default(), copier: Copier::new() };
+    let mut seen = HashAll { manifest: Manifest::default(), copier: Copier::until(limits.until) };
     walk(tree, limits, &mut seen)?;
     Ok(seen.manifest)
 }

@@ -245,6 +245,7 @@ fn every_cap_is_enforced_and_named() {
         depth: 3,
         name_bytes: 9,
         path_bytes: 13,
+        until: None,
     };
     place.seal_within(&full).unwrap();
     for (limits, what) in [
@@ -269,6 +270,22 @@ fn a_huge_hole_is_refused_by_its_size_and_not_read() {
     let error = place.seal().unwrap_err();
     assert!(matches!(error, SealError::Limit { found, .. } if found == 1 << 40), "{error}");
     assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+/// Holes take no room and as long to hash as anything else.
+#[test]
+fn a_tree_that_takes_too_long_is_left_where_the_time_was_over() {
+    let place = Place::new();
+    let within = |time| Limits { until: Some(Instant::now() + time), ..Limits::default() };
+    let sparse = File::create(place.path("sparse")).unwrap();
+    sparse.set_len(1 << 20).unwrap();
+    place.seal_within(&within(Duration::from_secs(60))).unwrap();
+    sparse.set_len(200 << 30).unwrap();
+    let start = Instant::now();
+    let error = place.seal_within(&within(Duration::from_millis(100))).unwrap_err();
+    assert_eq!(error.to_string(), "sparse: the time for reading the tree was over here");
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(matches!(place.seal_within(&within(Duration::ZERO)), Err(SealError::Late { .. })));
 }
 
 #[test]

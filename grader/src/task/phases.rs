@@ -7,9 +7,10 @@ use airlock_policy::embed::{Amendment, At, Fault};
 use airlock_policy::{Duration, Overrides, Policy, PolicyError};
 
 use super::draft::{Draft, inside};
+use super::error::Finding;
 use super::harbor::Resources;
 use super::mounts::{Context, tests_hide_nothing};
-use super::resolved::{Budget, Phase};
+use super::resolved::{Budget, MountSource, Phase, PhaseMount};
 use super::schema::{Handover, Lifecycle, PhaseName, PhaseTable};
 
 impl PhaseName {
@@ -132,6 +133,7 @@ impl Draft<'_> {
             }
         };
         let mounts = self.mounts(*name, handover, mounts, context);
+        self.scripts(*name, command.as_deref().unwrap_or_default(), &mounts);
         if let Some(policy) = &mut policy {
             resources.apply(policy);
             let no_gpu = gpus.as_ref().is_some_and(|gpus| **gpus == 0);
@@ -151,6 +153,26 @@ impl Draft<'_> {
         }
         let phase = Phase { name: *name, command: command?, policy: policy?, mounts, verdict: handover };
         (self.findings.len() == before).then_some(phase)
+    }
+
+    /// Checks that what a command names of the task is there.
+    fn scripts(&mut self, phase: PhaseName, command: &[String], mounts: &[PhaseMount]) {
+        for word in command.iter().map(Path::new).filter(|word| word.is_absolute()) {
+            // The mount that lies deepest covers the others.
+            let above = mounts.iter().filter(|mount| word.starts_with(&mount.target));
+            let mount = above.max_by_key(|mount| mount.target.components().count());
+            let Some(PhaseMount { source: MountSource::Task(source), target, .. }) = mount else { continue };
+            let Ok(below) = word.strip_prefix(target) else { continue };
+            let place = source.join(below);
+            let path = self.dir.join(&place);
+            let told =
+                |finding: &Finding| matches!(finding, Finding::Tree { path: told, .. } if *told == path);
+            if !path.exists() && !self.findings.iter().any(told) {
+                let (phase, word) = (phase.word(), word.display());
+                let message = format!("nothing is there, and the phase `{phase}` names it as {word}");
+                self.tree(&place, message, "write it, or correct the phase's `command`");
+            }
+        }
     }
 
     /// Every phase but the candidate's, which ends with its scorer, ends by itself.

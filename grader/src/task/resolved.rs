@@ -92,7 +92,8 @@ pub struct Budget {
     pub replay: Option<Duration>,
     /// From the request to end to the end by force.
     pub grace: Duration,
-    /// Waiting for a validation and running it takes from `explore`.
+    /// Waiting for a validation and running it takes from `explore`. Otherwise the clock stands meanwhile, and research is
+    /// frozen.
     pub validation_counts: bool,
 }
 

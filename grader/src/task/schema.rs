@@ -142,7 +142,8 @@ pub(crate) struct BudgetTable {
     pub(crate) replay: Option<At<Quantity>>,
     /// From the request to end to the end by force. Default: 10s.
     pub(crate) grace: Option<At<Quantity>>,
-    /// Waiting for a validation and running it takes from `explore`. Default: true.
+    /// Waiting for a validation and running it takes from `explore`. Otherwise the clock stands meanwhile, and research is
+    /// frozen. Default: true.
     pub(crate) validation_counts: Option<bool>,
 }
 

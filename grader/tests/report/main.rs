@@ -4,7 +4,7 @@
 mod sample;
 
 use airlock_grader::journal::{Decision, Event, Outcome};
-use airlock_grader::report::render;
+use airlock_grader::report::{GateWords, render};
 use sample::{HOSTILE, Run};
 
 fn page(run: &Run) -> String {
@@ -167,6 +167,34 @@ fn a_choice_that_cannot_be_scored_is_explained() {
     let page = page(&run);
     assert!(page.contains("The choice cannot be scored: <bdi>solution/&lt;a&gt; is a FIFO</bdi>"));
     assert!(page.contains(">Refused by a gate</strong>") && page.contains("submitted after 1 min 29 s"));
+}
+
+#[test]
+fn what_a_gate_refused_is_told_in_its_words() {
+    let mut run = sample::soup();
+    let (refused, other) = (sample::digest("refused"), sample::digest("other"));
+    let event =
+        |report| Event::GateResult { gate: "submission".into(), candidate: report, passed: false, report };
+    run.at(430.0, event(refused));
+    run.at(430.0, event(other));
+    let words = (0..25).map(|line| format!("soup<{line}>.py: not editable [editable]")).collect();
+    run.gates.push(GateWords { report: refused, words });
+    let page = page(&run);
+    assert_eq!(times(&page, "<bdi>soup&lt;0&gt;.py: not editable [editable]</bdi>"), 1);
+    assert!(
+        page.contains("soup&lt;19&gt;") && !page.contains("soup&lt;20&gt;") && page.contains("and 5 more")
+    );
+}
+
+/// It has no end of its own, and none that anyone should look into.
+#[test]
+fn the_end_of_the_grader_process_is_no_fault() {
+    let mut run = sample::soup();
+    let explore = run.phases.iter().position(|phase| phase.name == "explore").unwrap();
+    run.phases[explore].end.signal = Some(9);
+    assert!(page(&run).contains("<span class=\"fair\">signal 9</span>"));
+    run.phases[explore].name = "grader".into();
+    assert!(page(&run).contains("<span class=\"good\">by its supervisor</span>"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use airlock_grader::Digest;
 use airlock_grader::journal::{CandidateKind, Event, Head, Outcome, Record, SealedFor};
-use airlock_grader::report::{Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask};
+use airlock_grader::report::{GateWords, Graded, PhaseReport, ReceiptFacts, ReportInput, ReportTask};
 use airlock_grader::score::{
     Aggregate, Attempt, Decimal, Direction, FailedItem, ItemResult, Ladder, Metric, Score, Status,
 };
@@ -33,6 +33,7 @@ pub(crate) struct Run {
     pub(crate) overrides: Vec<String>,
     pub(crate) records: Vec<Record>,
     pub(crate) graded: Vec<Graded>,
+    pub(crate) gates: Vec<GateWords>,
     pub(crate) phases: Vec<PhaseReport>,
     pub(crate) receipt: Option<ReceiptFacts>,
 }
@@ -50,6 +51,7 @@ impl Run {
             overrides: Vec::new(),
             records: Vec::new(),
             graded: Vec::new(),
+            gates: Vec::new(),
             phases: Vec::new(),
             receipt: None,
         }
@@ -72,6 +74,7 @@ impl Run {
             },
             records: &self.records,
             graded: &self.graded,
+            gates: &self.gates,
             phases: &self.phases,
             receipt: self.receipt.as_ref(),
         }

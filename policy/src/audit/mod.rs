@@ -5,16 +5,20 @@
 //! answers with the member or clause that it found, and [`Subject`] knows where in which file that stands.
 
 mod document;
+mod exposure;
 mod filter;
 mod report;
 mod rule;
 mod rules;
+mod sarif;
 mod spans;
 mod subject;
 mod task;
 
-pub use report::{Audited, Kind, Report, markdown, schema};
+pub use exposure::Exposure;
+pub use report::{Audited, Kind, Report, SEVERITIES, markdown, schema};
 pub use rule::{Area, Finding, Rule, Severity};
+pub use sarif::sarif;
 pub use subject::{AuditError, Subject};
 pub use task::{PhaseFacts, PhaseSource, Role, TaskFacts, TaskMount};
 

@@ -6,15 +6,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::rule::{Finding, Severity};
+use super::exposure::Exposure;
+use super::rule::{Area, Finding, Severity};
 
 /// The findings of all that was audited.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Report {
     /// Version of this shape: 1.
     pub version: u32,
-    /// A finding of this severity or above makes the audit fail.
-    pub fail_on: Severity,
+    /// A finding of this severity or above makes the audit fail; absent if none does.
+    pub fail_on: Option<Severity>,
     /// Whether there is one.
     pub failed: bool,
     /// What was audited, in the order of the command line.
@@ -28,6 +29,8 @@ pub struct Audited {
     pub name: String,
     /// What it is.
     pub kind: Kind,
+    /// How much is exposed by what was found, from 0 to 100; `AUDIT.md` has the formula.
+    pub exposure: u8,
     /// What the rules found, the gravest first.
     pub findings: Vec<Finding>,
 }
@@ -46,29 +49,55 @@ pub enum Kind {
     Phase,
 }
 
+/// Severities, the gravest first.
+pub const SEVERITIES: [Severity; 4] = [Severity::High, Severity::Medium, Severity::Low, Severity::Info];
+
+impl Audited {
+    /// What was found in something.
+    pub fn new(name: String, kind: Kind, findings: Vec<Finding>) -> Self {
+        Audited { name, kind, exposure: Exposure::of(&findings).figure(), findings }
+    }
+
+    /// Findings of a severity.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|found| found.severity == severity).count()
+    }
+
+    /// For people: a block for each mechanism that has findings, the gravest mechanism first.
+    fn text(&self, text: &mut String) {
+        let counts = SEVERITIES.map(|severity| format!("{} {severity}", self.count(severity)));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}: exposure {}, {}", self.name, self.exposure, counts.join(", "));
+        let mut areas: Vec<Area> = Vec::new();
+        for found in &self.findings {
+            if !areas.contains(&found.area) {
+                areas.push(found.area);
+            }
+        }
+        for area in areas {
+            let _ = writeln!(text, "  {area}");
+            for found in self.findings.iter().filter(|found| found.area == area) {
+                let Finding { rule, severity, title, clause, file, line, column, .. } = found;
+                let _ = writeln!(text, "    {severity:<6} {rule}  {title}: {}", found.found);
+                let _ = writeln!(text, "                  {file}:{line}:{column}  {clause}");
+                let _ = writeln!(text, "                  = {}", found.remedy);
+            }
+        }
+    }
+}
+
 impl Report {
     /// Puts the parts together.
-    pub fn new(fail_on: Severity, audited: Vec<Audited>) -> Self {
-        let failed = audited.iter().flat_map(|one| &one.findings).any(|found| found.severity >= fail_on);
+    pub fn new(fail_on: Option<Severity>, audited: Vec<Audited>) -> Self {
+        let mut found = audited.iter().flat_map(|one| &one.findings);
+        let failed = fail_on.is_some_and(|least| found.any(|found| found.severity >= least));
         Report { version: 1, fail_on, failed, audited }
     }
 
-    /// For people: a block for each thing audited, a line for each finding, what to do about it below.
+    /// For people: a block for each thing audited, in it one for each mechanism, and what to do about each finding.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for Audited { name, findings, .. } in &self.audited {
-            let count = |severity| findings.iter().filter(|found| found.severity == severity).count();
-            let levels = [Severity::High, Severity::Medium, Severity::Low, Severity::Info];
-            let counts = levels.map(|severity| format!("{} {severity}", count(severity)));
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{name}: {}", counts.join(", "));
-            for found in findings {
-                let Finding { rule, severity, title, clause, file, line, column, .. } = found;
-                let _ = writeln!(text, "  {severity:<6} {rule}  {title}: {}", found.found);
-                let _ = writeln!(text, "                {file}:{line}:{column}  {clause}");
-                let _ = writeln!(text, "                = {}", found.remedy);
-            }
-        }
+        self.audited.iter().for_each(|audited| audited.text(&mut text));
         text
     }
 }

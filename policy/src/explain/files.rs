@@ -101,9 +101,16 @@ impl Explained<'_> {
         if !parent.directory {
             return Err(absent(", whose parent is no directory"));
         }
+        let mount = way.mount;
+        if act == Act::Exec && mount.flags.read_only {
+            let message =
+                format!("nothing is at {path}, and {} is read-only: ENOENT", mount.target.display());
+            return Err(Refusal::new(&mount.clause, message));
+        }
         self.mounted(Act::Write, way, false)?;
         if parent.may & 2 == 0 {
-            let message = format!("nothing is at {path}, and its directory may not be written: EACCES");
+            let errno = if act == Act::Exec { "ENOENT" } else { "EACCES" };
+            let message = format!("nothing is at {path}, and its directory may not be written: {errno}");
             return Err(Refusal::new(clause, message));
         }
         self.landlocked(&way.path, Access { write: true, create: true, ..Access::default() })?;

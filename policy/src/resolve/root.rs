@@ -42,6 +42,10 @@ pub(super) fn assemble(policy: &Policy, host: &HostTree) -> Result<Tree, PolicyE
         _ => "/home/user",
     });
     if kind == RootKind::Host {
+        if let Some((path, why)) = host.unknown.first_key_value() {
+            let message = format!("{path} of this host cannot be looked at: {why}");
+            return Err(PolicyError::Host { clause: "root.kind".into(), message });
+        }
         build.host(host)?;
     }
     if kind != RootKind::Dir {

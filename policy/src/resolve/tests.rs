@@ -250,6 +250,15 @@ fn a_mount_below_a_link_is_refused_at_its_place() {
     assert!(error.contains("p.toml:4:10: /bin is a link to usr/bin inside"), "{error}");
 }
 
+/// What could not be read was taken for absent, and programs were not found for want of `/lib64`.
+#[test]
+fn a_path_of_the_host_that_nobody_could_look_at_is_no_absent_one() {
+    let unknown = [("/lib64".to_owned(), "Input/output error".to_owned())].into();
+    let error = resolve(&base(), &ResolveInput { host: HostTree { unknown, ..debian() }, ..input() });
+    let error = error.unwrap_err().to_string();
+    assert_eq!(error, "root.kind: /lib64 of this host cannot be looked at: Input/output error");
+}
+
 #[test]
 fn a_missing_source_is_refused_at_its_place_or_left_out_if_optional() {
     let mount = |optional: bool| {

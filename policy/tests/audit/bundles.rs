@@ -219,6 +219,15 @@ const fn without(kind: &'static str) -> Edit {
     ("/without", kind)
 }
 
+/// Both can be done to one bundle: neither puts another value where the other does, or below.
+pub(crate) fn may_meet(one: &[Edit], other: &[Edit]) -> bool {
+    let places = |edit: &Edit| (edit.0 != "/without" && !edit.0.ends_with("/-")).then_some(edit.0);
+    let below =
+        |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    one.iter().filter_map(places).all(|a| other.iter().all(|b| !below(a, b.0) && !below(b.0, a)))
+        && other.iter().filter_map(places).all(|b| one.iter().all(|a| !below(a.0, b)))
+}
+
 /// What is found in the sound bundle with these changes.
 pub(crate) fn findings(edits: &[Edit]) -> Vec<Finding> {
     let mut bundle = sound();

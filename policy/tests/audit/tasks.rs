@@ -1,6 +1,7 @@
 //! Tasks, as policies and mounts of three phases.
 
 use std::fs;
+use std::path::Path;
 
 use airlock_policy::audit::{Finding, PhaseFacts, PhaseSource, Role, TaskFacts, TaskMount};
 use airlock_policy::{Overrides, Policy};
@@ -16,14 +17,22 @@ pub(crate) struct Sample {
     pub(crate) exec: bool,
     /// Assets whose rows are gated.
     pub(crate) gated: bool,
+    /// Where the task lies.
+    pub(crate) at: &'static str,
 }
 
 /// A task in order.
-pub(crate) const SOUND: Sample = Sample { explore: "", score: "", exec: false, gated: true };
+pub(crate) const SOUND: Sample = Sample { explore: "", score: "", exec: false, gated: true, at: "/task" };
 
 /// Rule; a task that trips it; the nearest one that does not.
 pub(crate) const PAIRS: &[(&str, Sample, Sample)] = &[
     ("AL130", Sample { explore: ANSWERS, ..SOUND }, SOUND),
+    ("AL130", Sample { at: "/opt/task", ..SOUND }, Sample { at: "/optional/task", ..SOUND }),
+    (
+        "AL130",
+        Sample { at: "/srv/image/task", explore: IMAGE, ..SOUND },
+        Sample { at: "/opt/task", explore: IMAGE, ..SOUND },
+    ),
     ("AL131", Sample { exec: true, ..SOUND }, SOUND),
     (
         "AL132",
@@ -41,6 +50,7 @@ pub(crate) const PAIRS: &[(&str, Sample, Sample)] = &[
 ];
 
 const ANSWERS: &str = "[[mount]]\nsource = \"/task\"\ntarget = \"/data\"";
+const IMAGE: &str = "[root]\nkind = \"dir\"\npath = \"/srv/image\"";
 const SHARED: &str = "[[mount]]\nsource = \"/srv/shared/a\"\ntarget = \"/a\"";
 const SHARED_WRITABLE: &str = "[[mount]]\nsource = \"/srv/shared\"\ntarget = \"/a\"\nmode = \"rw\"";
 
@@ -58,7 +68,7 @@ pub(crate) fn findings(sample: &Sample) -> Vec<Finding> {
     let explore = phase("explore", Role::Untrusted, "research", sample.explore, Vec::new());
     let score = phase("score", Role::Scorer, "scorer", sample.score, vec![candidate]);
     let mut task = TaskFacts::new("task.toml", TEXT, vec![explore, score]);
-    task.answers = vec![("asset `rows`".into(), "/task/assets/rows.csv".into())];
+    task.answers = vec![("asset `rows`".into(), Path::new(sample.at).join("assets/rows.csv"))];
     task.closed = vec!["rows".into()];
     task.gated = if sample.gated { vec!["rows".into()] } else { Vec::new() };
     task.findings()

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -122,6 +122,8 @@ pub struct V1Tree {
     pub controllers: Vec<Controller>,
     /// Where it is mounted.
     pub mount: PathBuf,
+    /// The cgroup that the mount shows as its top, as `/proc/PID/cgroup` counts: `/` but in containers.
+    pub root: PathBuf,
     /// The caller's cgroup as an absolute path below `mount`; absent if the mount does not show it.
     pub own: Option<PathBuf>,
     /// The caller may make cgroups in its own one.
@@ -133,6 +135,8 @@ pub struct V1Tree {
 pub struct V2Tree {
     /// Where it is mounted.
     pub mount: PathBuf,
+    /// The cgroup that the mount shows as its top, as `/proc/PID/cgroup` counts: `/` but in containers.
+    pub root: PathBuf,
     /// The caller's cgroup as an absolute path below `mount`; absent if the mount does not show it.
     /// The leaf that Airlock once moved itself into counts as its parent.
     pub own: Option<PathBuf>,
@@ -169,15 +173,23 @@ impl CgroupFacts {
         }
         if let Some(tree) = &mut facts.v2 {
             let controllers = |dir: &Path| {
-                std::fs::read_to_string(dir.join("cgroup.controllers"))
-                    .map(|text| Controller::list(&text))
-                    .unwrap_or_default()
+                let file = dir.join("cgroup.controllers");
+                match std::fs::read_to_string(&file) {
+                    Ok(text) => Ok(Controller::list(&text)),
+                    // Covered by another mount, or not for this caller to see.
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
+                    {
+                        Ok(Vec::new())
+                    }
+                    Err(source) => Err(CgroupError::io("read", file, source)),
+                }
             };
-            tree.root_controllers = controllers(&tree.mount);
+            tree.root_controllers = controllers(&tree.mount)?;
             if let Some(own) = &tree.own {
                 let own = below(&tree.mount, own);
                 tree.controllers =
-                    if own == tree.mount { tree.root_controllers.clone() } else { controllers(&own) };
+                    if own == tree.mount { tree.root_controllers.clone() } else { controllers(&own)? };
                 tree.writable = writable(&own);
             }
         }
@@ -202,10 +214,11 @@ impl CgroupFacts {
             };
             if hierarchy == b"0" && names.is_empty() {
                 let candidates = visible.iter().filter(|m| m.fstype == b"cgroup2");
-                if let Some((mount, own)) = locate(candidates, path) {
+                if let Some((mount, root, own)) = locate(candidates, path) {
                     let own = own.map(beside_supervisor_leaf);
                     facts.v2 = Some(V2Tree {
                         mount,
+                        root,
                         own,
                         controllers: vec![],
                         root_controllers: vec![],
@@ -222,12 +235,12 @@ impl CgroupFacts {
                 m.fstype == b"cgroup"
                     && names.iter().all(|name| m.options.split(|&b| b == b',').any(|option| option == *name))
             });
-            if let Some((mount, own)) = locate(candidates, path) {
+            if let Some((mount, root, own)) = locate(candidates, path) {
                 let controllers = names
                     .iter()
                     .filter_map(|name| Controller::from_name(std::str::from_utf8(name).ok()?))
                     .collect();
-                facts.v1.push(V1Tree { controllers, mount, own, writable: false });
+                facts.v1.push(V1Tree { controllers, mount, root, own, writable: false });
             }
         }
         facts.layout = match (facts.v1.is_empty(), &facts.v2) {
@@ -320,13 +333,17 @@ fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// The first candidate that shows the cgroup, else the first one.
+/// Point and root of the first candidate that shows the cgroup, else of the first one.
 fn locate<'a>(
     candidates: impl Iterator<Item = &'a &'a Mount<'a>> + Clone,
     cgroup: &[u8],
-) -> Option<(PathBuf, Option<PathBuf>)> {
-    let located = candidates.map(|mount| (unescape(mount.point), own_path(&unescape(mount.root), cgroup)));
-    located.clone().find(|(_, own)| own.is_some()).or_else(|| located.into_iter().next())
+) -> Option<(PathBuf, PathBuf, Option<PathBuf>)> {
+    let located = candidates.map(|mount| {
+        let root = unescape(mount.root);
+        let own = own_path(&root, cgroup);
+        (unescape(mount.point), root, own)
+    });
+    located.clone().find(|(_, _, own)| own.is_some()).or_else(|| located.into_iter().next())
 }
 
 /// A cgroup's path below a mount whose root is `root`; both are relative to the cgroup namespace.

@@ -139,6 +139,7 @@ mod tests {
     fn facts() -> CgroupFacts {
         let tree = V2Tree {
             mount: "/cg".into(),
+            root: "/".into(),
             own: None,
             controllers: vec![],
             root_controllers: vec![],

@@ -92,6 +92,8 @@ pub struct TreeTarget {
     pub version: Version,
     /// Where the tree is mounted.
     pub mount: PathBuf,
+    /// The cgroup that the mount shows as its top.
+    pub root: PathBuf,
     /// Existing directory where making starts: the caller's own cgroup, or the mount for an explicit parent.
     pub base: PathBuf,
     /// Directories below `base` that are made if absent, outermost first.
@@ -110,6 +112,24 @@ impl TreeTarget {
         let mut path = self.base.clone();
         path.extend(&self.parents);
         path.join(&self.name)
+    }
+
+    /// Whether `/proc/PID/cgroup` (cgroups(7)) puts its process into the sandbox's own directory of this tree.
+    pub fn holds(&self, cgroup: &str) -> bool {
+        let path = self.path();
+        let Ok(shown) = path.strip_prefix(&self.mount) else { return false };
+        let found = cgroup.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (number, names, path) = (fields.next()?, fields.next()?, fields.next()?);
+            let serves =
+                |controller| self.required.contains(&controller) || self.wanted.contains(&controller);
+            let ours = match self.version {
+                Version::V1 => names.split(',').filter_map(Controller::from_name).any(serves),
+                Version::V2 => number == "0" && names.is_empty(),
+            };
+            ours.then_some(path)
+        });
+        found.is_some_and(|found| Path::new(found) == self.root.join(shown))
     }
 }
 
@@ -188,6 +208,14 @@ impl CgroupTarget {
 }
 
 impl CgroupTarget {
+    /// Whether [`Cgroup::freeze`](super::Cgroup::freeze) will have a directory to do it in.
+    pub fn can_freeze(&self) -> bool {
+        let freezer = |tree: &TreeTarget| {
+            tree.wanted.contains(&Controller::Freezer) || tree.required.contains(&Controller::Freezer)
+        };
+        self.trees.iter().any(|tree| tree.version == Version::V2 || freezer(tree))
+    }
+
     /// The limits as files and values.
     pub(crate) fn limit_writes(&self, resources: &LinuxResources) -> Result<Vec<LimitWrite>, CgroupError> {
         let serves = |tree: &&TreeTarget, controller| {
@@ -211,7 +239,7 @@ impl Placement<'_> {
     fn place(&mut self, controller: Controller) -> Result<&mut TreeTarget, CgroupError> {
         let facts = self.facts;
         if let Some(tree) = facts.v1.iter().find(|tree| tree.controllers.contains(&controller)) {
-            return self.enter(Version::V1, &tree.mount, tree.own.as_deref(), tree.writable);
+            return self.enter(Version::V1, (&tree.mount, &tree.root), tree.own.as_deref(), tree.writable);
         }
         let offered = facts.v2.as_ref().is_some_and(|tree| {
             let own = if self.parent.is_some() { &tree.root_controllers } else { &tree.controllers };
@@ -222,7 +250,9 @@ impl Placement<'_> {
 
     fn enter_v2(&mut self) -> Result<&mut TreeTarget, CgroupError> {
         match &self.facts.v2 {
-            Some(tree) => self.enter(Version::V2, &tree.mount, tree.own.as_deref(), tree.writable),
+            Some(tree) => {
+                self.enter(Version::V2, (&tree.mount, &tree.root), tree.own.as_deref(), tree.writable)
+            }
             None => Err(CgroupError::NoController { controller: Controller::Freezer }),
         }
     }
@@ -249,7 +279,7 @@ impl Placement<'_> {
     fn enter(
         &mut self,
         version: Version,
-        mount: &Path,
+        (mount, root): (&Path, &Path),
         own: Option<&Path>,
         writable: bool,
     ) -> Result<&mut TreeTarget, CgroupError> {
@@ -270,6 +300,7 @@ impl Placement<'_> {
         self.trees.push(TreeTarget {
             version,
             mount: mount.into(),
+            root: root.into(),
             base,
             parents,
             name: self.name.into(),
@@ -292,6 +323,7 @@ mod tests {
         V1Tree {
             controllers: vec![controller],
             mount: format!("/cg/{controller}").into(),
+            root: "/".into(),
             own: Some(own.into()),
             writable: true,
         }
@@ -300,6 +332,7 @@ mod tests {
     fn v2(controllers: &[Controller]) -> V2Tree {
         V2Tree {
             mount: "/cg/unified".into(),
+            root: "/".into(),
             own: Some("/scope".into()),
             controllers: controllers.to_vec(),
             root_controllers: controllers.to_vec(),
@@ -358,6 +391,28 @@ mod tests {
         let target = CgroupTarget::new(&hybrid(), Some(&parent), "box", &needs()).unwrap();
         assert!(paths(&target).contains(&"/cg/memory/tests/a/box".into()));
         assert!(target.trees.iter().all(|tree| tree.base == tree.mount && tree.parents == ["tests", "a"]));
+    }
+
+    /// A container without a cgroup namespace: its mounts begin at its own cgroup, `/proc/PID/cgroup` does not.
+    #[test]
+    fn a_process_is_found_in_the_tree_it_is_in_and_no_other() {
+        let mut facts = hybrid();
+        facts.v1.iter_mut().for_each(|tree| tree.root = "/pod/a".into());
+        facts.v2.as_mut().unwrap().root = "/pod/a".into();
+        let target = CgroupTarget::new(&facts, None, "box", &needs()).unwrap();
+        let tree = |name: &str| target.trees.iter().find(|tree| tree.mount.ends_with(name)).unwrap();
+        let memory = tree("memory");
+        assert!(memory.holds("7:pids:/pod/a/box\n4:memory:/pod/a/deep/er/box\n0::/pod/a\n"));
+        for elsewhere in
+            ["/pod/a/deep/er", "/deep/er/box", "/pod/b/deep/er/box", "/pod/a/deep/er/box/in", "/"]
+        {
+            assert!(
+                !memory.holds(&format!("4:memory:{elsewhere}\n7:pids:/pod/a/deep/er/box\n")),
+                "{elsewhere}"
+            );
+        }
+        assert!(tree("unified").holds("4:memory:/\n0::/pod/a/scope/box\n"));
+        assert!(!tree("unified").holds("4:memory:/pod/a/scope/box\n0::/pod/a/scope\n"));
     }
 
     #[test]

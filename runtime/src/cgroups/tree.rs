@@ -99,9 +99,11 @@ impl Tree {
             }
             let own = depth == target.parents.len();
             path.push(name);
+            // Before the directory is made, or one could be made that nobody removes.
+            let above = clone(&parent, &path)?;
             let new = match mkdirat(&parent, name, Mode::from(0o755)) {
                 Ok(()) => {
-                    made.push((clone(&parent, &path)?, name));
+                    made.push((above, name));
                     true
                 }
                 Err(Errno::EXIST) if own => return Err(CgroupError::Exists { path }),

@@ -211,6 +211,7 @@ mod tests {
             v1: vec![],
             v2: Some(V2Tree {
                 mount: "/cg".into(),
+                root: "/".into(),
                 own: Some("/user.slice".into()),
                 controllers: controllers.to_vec(),
                 root_controllers: controllers.to_vec(),

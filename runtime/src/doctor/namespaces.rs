@@ -256,7 +256,8 @@ fn proc(outcome: Outcome, over: &[String], root: bool) -> Check {
             let what = if over.is_empty() { "no whole /proc is in sight".into() } else { over.join(", ") };
             PROC.lacking(
                 format!("the kernel refuses a /proc that shows more than the visible one: {what}"),
-                "run where /proc is whole: on the host, or in a container with podman's `--security-opt unmask=ALL`, \
+                "run where /proc is whole: on the host, or in a container with podman's `--security-opt unmask=ALL --cap-add \
+                 SYS_ADMIN`, \
                  docker's `--security-opt systempaths=unconfined`",
             )
         }

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::FileType;
+use rustix::io::Errno;
 
 use super::LaunchError;
 use crate::host::HostFacts;
@@ -41,7 +42,11 @@ pub(super) fn stdio(own_terminal: bool) -> Result<(), LaunchError> {
         ("stdout", rustix::stdio::stdout()),
         ("stderr", rustix::stdio::stderr()),
     ] {
-        let Ok(stat) = rustix::fs::fstat(fd) else { continue };
+        let stat = match rustix::fs::fstat(fd) {
+            Ok(stat) => stat,
+            Err(Errno::BADF) => continue,
+            Err(error) => return Err(LaunchError::Call { what: stream, source: error.into() }),
+        };
         let (kind, remedy) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 ("directory, which leads out of the sandbox", "redirect it to a file or /dev/null")

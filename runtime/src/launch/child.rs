@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Signal, Uid};
 
-use super::error::STEP_NAME;
+use super::error::{READY_NAME, STEP_NAME};
 use super::message::{Channel, FromInit, Probe, StepFailure, ToInit};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Limit, MountId, Namespace, Owner, Plan};
@@ -72,7 +72,7 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     let probes = std::mem::take(&mut child.probes);
     let terminal = child.terminal.take();
     drop(child);
-    name("airlock-init");
+    name(READY_NAME);
     let ready = channel.send(&FromInit::Ready(probes), &[]).and_then(|()| channel.receive::<ToInit>());
     match ready {
         Ok(Some((ToInit::Release { confirm }, _))) => {
@@ -328,6 +328,6 @@ fn too_revealing(error: io::Error) -> io::Error {
     io::Error::new(
         error.kind(),
         "the kernel refuses a new /proc where the visible one is partly covered, as inside many containers; \
-         run where /proc is whole (for podman: --security-opt unmask=ALL)",
+         run where /proc is whole (for podman: --security-opt unmask=ALL --cap-add SYS_ADMIN)",
     )
 }

@@ -13,6 +13,9 @@ use crate::state::StateError;
 /// Name of init's process while it builds, before the step's index. comm has 15 bytes (proc_pid_comm(5)).
 pub(super) const STEP_NAME: &str = "init step ";
 
+/// Its name when all is built.
+pub(super) const READY_NAME: &str = "airlock-init";
+
 /// A launch failed; nothing of the sandbox is left.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
@@ -78,8 +81,11 @@ pub enum LaunchError {
         hint: Option<&'static str>,
     },
     /// Init ended without a word.
-    #[error("init ended before the sandbox was built (killed from outside, or out of memory)")]
-    InitLost,
+    #[error("{step}: init ended before it had done this (killed from outside, or out of memory)")]
+    InitLost {
+        /// The step in words.
+        step: String,
+    },
     /// Init lives and says nothing.
     #[error(
         "{step}: init has not got beyond it in time ({state})\n  help: a file system behind a mount that does not \
@@ -95,6 +101,14 @@ pub enum LaunchError {
     /// What the kernel shows is not what was asked for.
     #[error("verification: {}", .0.join("; "))]
     Verify(Vec<String>),
+    /// Init could not get as far as to execute the command.
+    #[error("starting the command: {step}: {source}")]
+    Start {
+        /// What failed.
+        step: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The command is not in the sandbox, or not executable.
     #[error("{command}: {source}")]
     Exec {
@@ -136,17 +150,19 @@ impl LaunchError {
         LaunchError::HostStep { step: step.to_string(), source, hint }
     }
 
-    /// Of an init that takes too long: the step at which it is, as its name says.
+    /// Of an init that takes too long.
     pub(super) fn init_hangs(plan: &Plan, pid: i32) -> LaunchError {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        let step = read("comm").trim().strip_prefix(STEP_NAME).and_then(|index| index.parse::<usize>().ok());
-        let step = step.and_then(|index| plan.child.get(index)).or(plan.child.first());
-        let status = read("status");
+        let status = of_init(pid, "status");
         let state = status.lines().find_map(|line| line.strip_prefix("State:"));
         LaunchError::InitHangs {
-            step: step.map(ToString::to_string).unwrap_or_default(),
+            step: step_of_init(plan, pid),
             state: format!("process {pid} is {}", state.map_or("gone", str::trim)),
         }
+    }
+
+    /// Of an init that is gone and has not been reaped, or else its name would be gone too.
+    pub(super) fn init_lost(plan: &Plan, pid: i32) -> LaunchError {
+        LaunchError::InitLost { step: step_of_init(plan, pid) }
     }
 
     pub(super) fn child(plan: &Plan, failure: StepFailure) -> LaunchError {
@@ -158,6 +174,20 @@ impl LaunchError {
             message: failure.message,
         }
     }
+}
+
+/// The step at which init is or was, as its name says: before it has one of its own, the first.
+fn step_of_init(plan: &Plan, pid: i32) -> String {
+    let name = of_init(pid, "comm");
+    let index = match name.trim() {
+        READY_NAME => return "wait to be released".into(),
+        name => name.strip_prefix(STEP_NAME).and_then(|index| index.parse().ok()).unwrap_or(0),
+    };
+    plan.child.get::<usize>(index).map(ToString::to_string).unwrap_or_default()
+}
+
+fn of_init(pid: i32, file: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
 }
 
 fn hint_text(hint: Option<&'static str>) -> String {
@@ -192,6 +222,17 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
              kernel.apparmor_restrict_unprivileged_userns; a profile with `userns,` for airlock lifts it)",
             )
         }
+        // Nothing but a filter forbids it in a namespace of one's own.
+        (Action::Hostname { .. }, libc::EPERM) => Some(
+            "a surrounding seccomp filter forbids what sandboxes are made of: start airlock outside of that container \
+             (for podman: --cap-add SYS_ADMIN, which its filter goes by, beside --security-opt unmask=ALL)",
+        ),
+        // No overlay in user namespaces (a kernel or a security module without it), or not on this file system.
+        (Action::NewOverlay { .. }, libc::EINVAL | libc::EPERM | libc::ENODEV | libc::EOPNOTSUPP) => Some(
+            "the kernel mounts no such overlay in a user namespace; a `root.writable` directory must lie on ext4, xfs, \
+             btrfs or a tmpfs, not on an overlay or NFS; elsewhere mount the tree by fuse-overlayfs and name it as \
+             `[root] kind = \"dir\"`",
+        ),
         (Action::NewSession, libc::EDQUOT) => {
             Some("this user has too many keyrings: see /proc/keys and sysctl kernel.keys.maxkeys")
         }

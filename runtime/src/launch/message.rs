@@ -59,6 +59,13 @@ pub(crate) enum FromInit {
         /// errno
         errno: i32,
     },
+    /// What comes before the payload's execution failed.
+    StartFailed {
+        /// What.
+        step: String,
+        /// errno
+        errno: i32,
+    },
     /// The payload ended.
     Ended {
         /// Exit status, if it exited.

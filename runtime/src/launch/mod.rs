@@ -23,7 +23,7 @@ pub(crate) use self::message::{Channel, FromInit, Probe, ToInit};
 pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
 use crate::gpu::{self, Selection};
-use crate::host::{HostError, is_root};
+use crate::host::{HostError, privileged};
 use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Placement, Plan, Step, plan_with};
@@ -150,7 +150,12 @@ fn build(
     let mut inherited = Some(child::Inherited {
         channel: other,
         pass,
-        range: parts.range.as_ref().and_then(|range| range.file().as_fd().try_clone_to_owned().ok()),
+        range: parts
+            .range
+            .as_ref()
+            .map(|range| range.file().as_fd().try_clone_to_owned())
+            .transpose()
+            .map_err(|source| LaunchError::Call { what: "sharing the lock of the id range", source })?,
         own_filter,
     });
     let mut mounts = Mounts::of_caller();
@@ -166,7 +171,9 @@ fn build(
     })?;
     drop(mounts);
     let (probes, terminal) = child_side(&plan, pid, &channel, patience)?;
-    let evidence = verification.finish(&plan, parts.cgroup.as_ref(), probes).map_err(LaunchError::Verify)?;
+    let evidence = verification
+        .finish(&plan, probes)
+        .map_err(|differences| first_failure(&plan, &parts, &channel, LaunchError::Verify(differences)))?;
     Ok(Sandbox { plan, evidence, channel, terminal, parts })
 }
 
@@ -184,11 +191,11 @@ fn host_side(
     Ok(())
 }
 
-/// If init failed before the monitor did, its reason is the one to tell. A live init is busy and says nothing.
+/// If init failed or died before the monitor failed, that is the reason to tell. A live init is busy and says nothing.
 fn first_failure(plan: &Plan, parts: &Parts, channel: &Channel, error: LaunchError) -> LaunchError {
     let init = parts.init.as_ref().map(|init| init.pid);
     match init.map(|pid| heard(plan, pid, channel, Duration::from_millis(50))) {
-        Some(Err(told @ LaunchError::ChildStep { .. })) => told,
+        Some(Err(told @ (LaunchError::ChildStep { .. } | LaunchError::InitLost { .. }))) => told,
         _ => error,
     }
 }
@@ -227,7 +234,7 @@ fn heard(
     match channel.receive_within::<FromInit>(patience) {
         Ok(Some((FromInit::Failed(failure), _))) => Err(LaunchError::child(plan, failure)),
         Ok(Some(message)) => Ok(message),
-        Ok(None) => Err(LaunchError::InitLost),
+        Ok(None) => Err(LaunchError::init_lost(plan, pid)),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(LaunchError::init_hangs(plan, pid)),
         Err(source) => Err(LaunchError::Call { what: WAITING, source }),
     }
@@ -335,7 +342,9 @@ fn write_id_maps(pid: i32, maps: &IdMaps, deny_setgroups: bool, helper: bool) ->
 
 impl Parts {
     fn take_ids(&mut self, spec: &Spec, sandboxes: &Sandboxes, id: &str) -> Result<HostIds, LaunchError> {
-        if is_root() {
+        let root = privileged()
+            .map_err(|source| LaunchError::Call { what: "reading capabilities and id map", source })?;
+        if root {
             let range = RangeLock::take(&sandboxes.id_pool(), id, |last| {
                 sandboxes.sweep_by_id(last, Duration::from_millis(50))
             })?;

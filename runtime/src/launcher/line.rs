@@ -47,6 +47,16 @@ pub(super) struct Order<'a> {
 pub(super) enum ToMonitor {
     Signal(i32),
     Kill,
+    /// Comes with the socket on which the monitor says [`Frozen`].
+    Freeze,
+    Thaw,
+}
+
+/// What came of [`ToMonitor::Freeze`].
+#[derive(Serialize, Deserialize)]
+pub(super) struct Frozen {
+    /// Why not; none if every process is stopped.
+    pub(super) error: Option<String>,
 }
 
 /// From a monitor to the supervisor.
@@ -69,8 +79,22 @@ pub(crate) enum Wish {
     Signal(i32),
     /// Kill the sandbox.
     Kill,
+    /// Stop everything in the sandbox, and say so.
+    Freeze(Asked),
+    /// Let it run on.
+    Thaw,
     /// Bring the sandbox to its end: the supervisor has let go of it, or is gone itself.
     End,
+}
+
+/// Where a supervisor waits to hear that a sandbox is frozen.
+pub(crate) struct Asked(Channel);
+
+impl Asked {
+    pub(crate) fn tell(&self, result: Result<(), String>) {
+        // A supervisor that is gone is seen on the line.
+        let _ = self.0.send(&Frozen { error: result.err() }, &[]);
+    }
 }
 
 impl Line {
@@ -83,6 +107,11 @@ impl Line {
         match self.0.receive() {
             Ok(Some((ToMonitor::Signal(number), _))) => Wish::Signal(number),
             Ok(Some((ToMonitor::Kill, _))) => Wish::Kill,
+            Ok(Some((ToMonitor::Thaw, _))) => Wish::Thaw,
+            Ok(Some((ToMonitor::Freeze, mut fds))) => match fds.pop() {
+                Some(answer) => Wish::Freeze(Asked(Channel::from(answer))),
+                None => Wish::End,
+            },
             Ok(None) | Err(_) => Wish::End,
         }
     }

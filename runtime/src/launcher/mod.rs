@@ -27,8 +27,8 @@ use std::path::PathBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
-use self::line::{FromMonitor, Order, ToMonitor, read_document, write_document};
-pub(crate) use self::line::{Line, Wish};
+pub(crate) use self::line::{Asked, Line, Wish};
+use self::line::{FromMonitor, Frozen, Order, ToMonitor, read_document, write_document};
 use crate::gpu::Selection;
 use crate::launch::{Channel, LaunchError, checks};
 use crate::report::EndReport;
@@ -72,6 +72,10 @@ pub struct Running {
     line: Channel,
 }
 
+/// A sandbox that is being frozen.
+#[derive(Debug)]
+pub struct Freezing(Channel);
+
 /// A launcher, or a sandbox started through it, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LauncherError {
@@ -95,6 +99,9 @@ pub enum LauncherError {
     /// The sandbox's monitor is gone without a word.
     #[error("launcher: the monitor was killed, and its sandbox with it; `airlock gc` removes what is left")]
     MonitorLost,
+    /// The sandbox could not be frozen, and runs on.
+    #[error("launcher: the sandbox could not be frozen: {0}")]
+    Freeze(String),
     /// The sandbox could not be built, or its command not be executed.
     #[error("{message}")]
     Sandbox {
@@ -198,6 +205,19 @@ impl Running {
         self.tell(&ToMonitor::Kill)
     }
 
+    /// Stops everything in the sandbox; [`Freezing::wait`] says when it stands. A sandbox that is killed, that is out of
+    /// time or whose supervisor goes is thawed for it.
+    pub fn freeze(&self) -> Result<Freezing, LauncherError> {
+        let (ours, theirs) = Channel::pair().map_err(call("socketpair"))?;
+        self.tell_with(&ToMonitor::Freeze, &[theirs.fd()])?;
+        Ok(Freezing(ours))
+    }
+
+    /// Lets a frozen sandbox run on.
+    pub fn thaw(&self) -> Result<(), LauncherError> {
+        self.tell(&ToMonitor::Thaw)
+    }
+
     /// The end report. Waits for the end; does not wait once the descriptor is readable.
     ///
     /// # Errors
@@ -213,11 +233,29 @@ impl Running {
     }
 
     fn tell(&self, wish: &ToMonitor) -> Result<(), LauncherError> {
-        match self.line.send(wish, &[]) {
+        self.tell_with(wish, &[])
+    }
+
+    fn tell_with(&self, wish: &ToMonitor, fds: &[BorrowedFd<'_>]) -> Result<(), LauncherError> {
+        match self.line.send(wish, fds) {
             Err(error) if !matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => {
                 Err(call("asking the monitor")(error))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Freezing {
+    /// Waits until the sandbox stands, a few milliseconds as a rule, two seconds at most.
+    ///
+    /// # Errors
+    /// [`LauncherError::Freeze`] if it could not be frozen, [`LauncherError::MonitorLost`] if it has ended.
+    pub fn wait(self) -> Result<(), LauncherError> {
+        match self.0.receive().map_err(call("waiting for the freeze"))? {
+            Some((Frozen { error: None }, _)) => Ok(()),
+            Some((Frozen { error: Some(error) }, _)) => Err(LauncherError::Freeze(error)),
+            None => Err(LauncherError::MonitorLost),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! What confines a running process of any runtime: the kernel's view, read from outside.
 //!
-//! Nothing is attached to and nothing is stopped: all is read through one handle of the process's directory in /proc,
+//! Nothing is attached to and nothing is stopped, but by [`filters`], which is for those who ask for it: all is read through one handle of the process's directory in /proc,
 //! so that a later process with the same id is not taken for it. What cannot be read is said.
 
 mod cgroups;
 mod compare;
 mod descriptors;
+mod filters;
 mod mounts;
 mod sockets;
 
@@ -19,6 +20,7 @@ use serde::Serialize;
 pub use self::cgroups::{CgroupView, Setting};
 pub use self::compare::{Finding, against, exposure};
 pub use self::descriptors::Descriptor;
+pub use self::filters::{FilterError, filters};
 pub use self::mounts::MountView;
 pub use self::sockets::Sockets;
 use crate::plan::Namespace;

@@ -25,8 +25,10 @@ pub enum Clause {
     Descriptors,
     /// Mounts are nosuid.
     NoSetId,
-    /// PID 1 is Airlock's own, not dumpable and hidden.
+    /// PID 1 is Airlock's own and not dumpable.
     FirstProcess,
+    /// /proc shows no process that the payload may not trace.
+    HiddenProcesses,
     /// A network namespace of its own.
     NetworkNamespace,
     /// An IPC namespace of its own.
@@ -93,7 +95,7 @@ use Clause::*;
 
 impl Clause {
     /// All of them.
-    pub const ALL: [Clause; 38] = [
+    pub const ALL: [Clause; 39] = [
         UserNamespace,
         MountNamespace,
         PidNamespace,
@@ -102,6 +104,7 @@ impl Clause {
         Descriptors,
         NoSetId,
         FirstProcess,
+        HiddenProcesses,
         NetworkNamespace,
         IpcNamespace,
         UtsNamespace,
@@ -145,6 +148,7 @@ impl Clause {
             Descriptors => "(descriptors)",
             NoSetId => "(nosuid)",
             FirstProcess => "(PID 1 is closed)",
+            HiddenProcesses => "(hidepid of /proc)",
             NetworkNamespace => "network.mode",
             IpcNamespace => "namespaces: ipc",
             UtsNamespace => "namespaces: uts",
@@ -190,6 +194,7 @@ impl Clause {
                 | Descriptors
                 | NoSetId
                 | FirstProcess
+                | HiddenProcesses
         )
     }
 
@@ -197,7 +202,7 @@ impl Clause {
     pub(super) fn remove(self, spec: &mut Spec, kit: &Kit) {
         match self {
             UserNamespace | MountNamespace | PidNamespace | NoNewPrivileges | Session | Descriptors
-            | NoSetId | FirstProcess => {}
+            | NoSetId | FirstProcess | HiddenProcesses => {}
             NetworkNamespace => {
                 spec::share(spec, LinuxNamespaceType::Network);
                 spec.airlock.network = crate::spec::Network::None;

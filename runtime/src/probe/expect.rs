@@ -120,7 +120,7 @@ impl Setting {
         let resources = linux.and_then(|linux| linux.resources().as_ref());
         match clause {
             UserNamespace | MountNamespace | PidNamespace | NoNewPrivileges | Session | Descriptors
-            | NoSetId | FirstProcess => true,
+            | NoSetId | FirstProcess | HiddenProcesses => true,
             NetworkNamespace => spec::has_namespace(spec, LinuxNamespaceType::Network),
             IpcNamespace => spec::has_namespace(spec, LinuxNamespaceType::Ipc),
             UtsNamespace => spec::has_namespace(spec, LinuxNamespaceType::Uts),

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::clause::Clause;
 use super::expect::Setting;
+use super::reach::reach;
 use super::run::{ProbeError, Runner, judged, waits};
 use super::{Outcome, Probe, Verdict, table};
 use crate::host::is_root;
@@ -39,11 +40,32 @@ pub struct ClauseResult {
     /// What proves it.
     #[serde(flatten)]
     pub proof: Proof,
+    /// What is let through without it, as [`reach`] counts; absent where it cannot be taken out.
+    pub reach: Option<f64>,
+}
+
+/// One probe in the sandbox as the policy has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tried {
+    /// [`Probe::id`].
+    pub id: &'static str,
+    /// [`Probe::title`].
+    pub title: &'static str,
+    /// What came of it.
+    pub outcome: Option<Outcome>,
+    /// What that means.
+    pub observed: Verdict,
+    /// Clauses in force that should stop it.
+    pub clauses: Vec<Clause>,
 }
 
 /// The whole matrix.
 #[derive(Debug, Serialize)]
 pub struct Matrix {
+    /// Every probe, with all clauses in force.
+    pub probes: Vec<Tried>,
+    /// What is let through with all clauses in force, as [`reach`] counts.
+    pub reach: f64,
     /// Clause by clause, those of the policy.
     pub clauses: Vec<ClauseResult>,
     /// Clauses that the policy does not have.
@@ -75,11 +97,13 @@ impl Matrix {
         let mut clauses = Vec::new();
         for clause in &present {
             told(clause.name());
-            let proof = if clause.is_fixed() {
-                Proof::fixed(*clause, &stripped, runner, &bare, &outside)
+            let (proof, without) = if clause.is_fixed() {
+                (Proof::fixed(*clause, &stripped, runner, &bare, &outside), None)
             } else {
-                Proof::find(*clause, &removable, setting, runner, [&inside, &bare])
-                    .unwrap_or_else(|error| Proof::Failed(error.to_string()))
+                match Proof::find(*clause, &removable, setting, runner, [&inside, &bare]) {
+                    Ok((proof, without)) => (proof, Some(without)),
+                    Err(error) => (Proof::Failed(error.to_string()), None),
+                }
             };
             let out_of_reach = |probe: &&Probe| {
                 let missing = outside.get(probe.id).is_some_and(|outcome| probe.is_missing(outcome));
@@ -92,7 +116,8 @@ impl Matrix {
                 }
                 proof => proof,
             };
-            clauses.push(ClauseResult { clause: *clause, name: clause.name(), proof });
+            let reach = without.map(|without| reach(&without, &outside));
+            clauses.push(ClauseResult { clause: *clause, name: clause.name(), proof, reach });
         }
         let removed: Vec<&str> = clauses
             .iter()
@@ -118,7 +143,16 @@ impl Matrix {
             .filter(stuck)
             .partition(|probe| (probe.needs_root && !is_root()) || probe.host_may_refuse);
         let ids = |probes: Vec<&'static Probe>| probes.iter().map(|probe| probe.id).collect();
+        let tried = |probe: &'static Probe| Tried {
+            id: probe.id,
+            title: probe.title,
+            outcome: inside.get(probe.id).cloned(),
+            observed: judged(probe, &inside),
+            clauses: setting.stopped_by(probe, kit),
+        };
         Ok(Matrix {
+            probes: table().filter(|probe| setting.tries(probe)).map(tried).collect(),
+            reach: reach(&inside, &outside),
             clauses,
             absent: absent.into_iter().map(Clause::name).collect(),
             overlaps,
@@ -134,22 +168,23 @@ impl Matrix {
 }
 
 impl Proof {
+    /// The proof, and what becomes of the probes without the clause.
     fn find(
         clause: Clause,
         removable: &[Clause],
         setting: &Setting,
         runner: &Runner,
         [inside, bare]: [&Outcomes; 2],
-    ) -> Result<Proof, ProbeError> {
+    ) -> Result<(Proof, Outcomes), ProbeError> {
         let without = runner.run(&runner.without(setting, [clause])?)?;
         let opened = changed(clause, inside, &without);
         if !opened.is_empty() {
-            return Ok(Proof::Removed(opened));
+            return Ok((Proof::Removed(opened), without));
         }
         let others = removable.iter().copied().filter(|other| *other != clause);
         let alone = runner.run(&runner.without(setting, others)?)?;
         let closed = changed(clause, &alone, bare);
-        Ok(if closed.is_empty() { Proof::None } else { Proof::Alone(closed) })
+        Ok((if closed.is_empty() { Proof::None } else { Proof::Alone(closed) }, without))
     }
 
     fn fixed(

@@ -10,6 +10,7 @@ mod expect;
 mod host;
 mod kit;
 mod matrix;
+mod reach;
 mod run;
 mod spec;
 mod table;
@@ -22,7 +23,8 @@ use serde::{Deserialize, Serialize};
 pub use self::clause::Clause;
 pub use self::expect::Setting;
 pub use self::kit::{Kit, KitError};
-pub use self::matrix::{ClauseResult, Matrix, Proof};
+pub use self::matrix::{ClauseResult, Matrix, Proof, Tried};
+pub use self::reach::reach;
 pub use self::run::{ProbeError, Runner, answers, judged, unlimited};
 pub use self::table::table;
 

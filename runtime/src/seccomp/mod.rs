@@ -30,7 +30,7 @@ use thiserror::Error;
 pub use cache::Cache;
 pub use calls::{CONDITIONAL, NESTING, REFUSED, Refused, refusal};
 pub use compile::{compile, unknown_names};
-pub use inspect::{Answer, Disproof, FilterTable, Proof};
+pub use inspect::{Answer, Decompiled, Disproof, FilterTable, Opaque, Proof};
 pub use install::{Flags, install};
 pub use interpret::{Fault, SeccompData, run};
 pub use launch_set::{LAUNCH_SET, check_launch_set};

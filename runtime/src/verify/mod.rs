@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::cgroups::Cgroup;
+use crate::cgroups::{Cgroup, CgroupTarget};
 use crate::ids::{IdMapping, IdMaps};
 use crate::launch::Probe;
 use crate::network;
@@ -52,12 +52,7 @@ impl Verification {
     ///
     /// # Errors
     /// Every difference, in words.
-    pub(crate) fn finish(
-        mut self,
-        plan: &Plan,
-        cgroup: Option<&Cgroup>,
-        probes: Vec<Probe>,
-    ) -> Result<Vec<Evidence>, Vec<String>> {
+    pub(crate) fn finish(mut self, plan: &Plan, probes: Vec<Probe>) -> Result<Vec<Evidence>, Vec<String>> {
         let expect = &plan.expect;
         self.namespaces(expect);
         self.status(expect);
@@ -65,8 +60,8 @@ impl Verification {
         self.mounts(expect);
         self.landlock(plan);
         self.network(expect);
-        if let Some(group) = cgroup {
-            self.cgroup_membership(group);
+        if let Some(target) = &expect.cgroup {
+            self.cgroup_membership(target);
         }
         for Probe { clause, what } in probes {
             self.evidence.push(Evidence { clause, what, evidence: EvidenceKind::ChildProbe });
@@ -111,8 +106,12 @@ impl Verification {
                 (Ok(own), Ok(theirs)) if own != theirs => {
                     self.holds("namespaces", format!("own {name} namespace: {}", theirs.to_string_lossy()));
                 }
-                (own, theirs) => {
-                    self.differences.push(format!("namespace {name}: {theirs:?} against the host's {own:?}"))
+                (Ok(own), Ok(_)) => {
+                    let own = own.to_string_lossy();
+                    self.differences.push(format!("namespace {name}: init is in the host's own, {own}"));
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    self.differences.push(format!("namespace {name} cannot be read: {error}"));
                 }
             }
         }
@@ -205,13 +204,11 @@ impl Verification {
         }
     }
 
-    fn cgroup_membership(&mut self, group: &Cgroup) {
+    fn cgroup_membership(&mut self, target: &CgroupTarget) {
         let text = self.read("cgroup");
-        let paths: Vec<&str> = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
-        for (_, directory) in group.paths() {
-            let inside =
-                paths.iter().any(|path| *path != "/" && directory.ends_with(path.trim_start_matches('/')));
-            if inside {
+        for tree in &target.trees {
+            let directory = tree.path();
+            if tree.holds(&text) {
                 self.holds("limits", format!("in control group {}", directory.display()));
             } else {
                 self.differences.push(format!("limits: init is not in {}", directory.display()));

@@ -17,6 +17,14 @@ pub(crate) fn main(words: &[&str]) {
             unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
             sleep(number(seconds));
         }
+        ["tick"] => loop {
+            print!(".");
+            // Nobody listens any more.
+            if std::io::stdout().flush().is_err() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        },
         ["exit-on-usr1", code] => {
             let usr1 = nix::sys::signal::SigSet::from(nix::sys::signal::Signal::SIGUSR1);
             usr1.thread_block().unwrap();

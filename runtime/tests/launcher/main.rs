@@ -28,6 +28,7 @@ type Test = (&'static str, fn(&Fixture));
 const TESTS: &[Test] = &[
     ("ends_are_reported", ends_are_reported),
     ("signals_reach_the_payload", signals_reach_the_payload),
+    ("a_frozen_sandbox_stands_and_still_ends", a_frozen_sandbox_stands_and_still_ends),
     ("a_dropped_sandbox_ends", a_dropped_sandbox_ends),
     (
         "what_a_monitor_holds_is_let_go_of_with_its_last_word",
@@ -144,6 +145,49 @@ fn signals_reach_the_payload(fixture: &Fixture) {
     running.kill().unwrap();
     until("the descriptor is readable", || readable(&running));
     assert_eq!(running.wait().unwrap().signal, Some(libc::SIGKILL));
+}
+
+/// An ordinary user without a control group of the sandbox's own is told so.
+fn a_frozen_sandbox_stands_and_still_ends(fixture: &Fixture) {
+    let launcher = Launcher::start().unwrap();
+    let ticking = || {
+        let (mut ticks, stdout) = std::io::pipe().unwrap();
+        let request = Request { stdio: Some(streams(stdout.into())), ..fixture.request() };
+        let running = launcher.launch(&fixture.spec(&["tick"]), request).unwrap();
+        ticks.read_exact(&mut [0]).unwrap();
+        (running, ticks)
+    };
+    let (running, mut ticks) = ticking();
+    let frozen = running.freeze().unwrap().wait();
+    if !fixture.root {
+        assert!(matches!(frozen, Err(LauncherError::Freeze(_))), "{frozen:?}");
+        return ticks.read_exact(&mut [0; 20]).unwrap();
+    }
+    frozen.unwrap();
+    while has_more(&ticks) {
+        assert!(ticks.read(&mut [0; 4096]).unwrap() > 0);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!has_more(&ticks));
+    running.thaw().unwrap();
+    ticks.read_exact(&mut [0; 20]).unwrap();
+    // Twice is once.
+    running.freeze().unwrap().wait().unwrap();
+    running.freeze().unwrap().wait().unwrap();
+    running.kill().unwrap();
+    assert_eq!(running.wait().unwrap().signal, Some(libc::SIGKILL));
+
+    let (running, _ticks) = ticking();
+    running.freeze().unwrap().wait().unwrap();
+    let pid = running.pid();
+    drop(running);
+    until("the frozen sandbox is gone", || !alive(pid));
+}
+
+fn has_more(pipe: &impl AsFd) -> bool {
+    let now = rustix::event::Timespec::default();
+    let mut fds = [rustix::event::PollFd::new(pipe, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&now)).unwrap() > 0
 }
 
 fn a_dropped_sandbox_ends(fixture: &Fixture) {

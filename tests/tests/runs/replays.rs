@@ -111,6 +111,22 @@ fn a_replay_without_anything_valid_scores_nothing() {
     }
 }
 
+/// Each that is not valid costs the host something, so that there is an end to it.
+#[test]
+fn of_checkpoints_that_are_not_valid_a_hundred_are_looked_at() {
+    let task = Graded::of("digits-soup");
+    let program = |last: u32| {
+        format!(
+            "write('soup-1', 1)\nfor number in range(2, {last} + 1): os.mkdir(f'/output/soup-{{number}}')"
+        )
+    };
+    let run = replay(&task, &program(100)).closed("scored");
+    assert_eq!(looked_at(&run).len(), 100);
+    let run = replay(&task, &program(101)).closed("nothing_valid");
+    assert_eq!(looked_at(&run).len(), 100);
+    assert_eq!(looked_at(&run)[0], ("soup-101", 101, false));
+}
+
 /// AI4AI-Bench: the replay inherits no rollouts, caches, outputs or shell exports; it invokes one entry command.
 #[test]
 fn nothing_of_research_is_there_in_the_replay() {

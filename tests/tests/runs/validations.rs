@@ -1,6 +1,9 @@
 //! Validation on request: queue, subsets, cancellation, failures, what is returned, and the clock.
 
-use airlock_tests::{Graded, fraction};
+use std::fs;
+
+use airlock_tests::{Graded, GradedRun, fraction};
+use nix::sys::signal::Signal;
 
 /// The bundled scorer, that also keeps what it saw, and fails or waits where a file of the candidate says so.
 fn task() -> Graded {
@@ -99,10 +102,72 @@ fn waiting_for_a_validation_takes_from_the_budget_unless_the_task_says_otherwise
     let task = task().edit("task.toml", "explore = \"10m\"", grace);
     let run = task.shell(SLOW).option("--explore", "3s").end().closed("deadline_passed");
     assert_eq!(run.printed("explore"), "");
+    if !task.site().limits() {
+        // Research cannot be frozen: `a_clock_stands_only_where_research_does`.
+        return;
+    }
     let task = task.edit("task.toml", "validation_counts = true", "validation_counts = false");
     let run = task.shell(SLOW).option("--explore", "3s").end().closed("scored");
     assert_eq!(run.all("validation_result").len(), 2);
     assert!(run.printed("explore").contains("00:00:0"), "{}", run.printed("explore"));
+}
+
+/// A process beside the agent notes the boot-time clock as fast as it can, while a scorer takes its time.
+const STEPS: &str = "mkdir -p data; echo wait > data/told
+    python3 -c 'import time
+while True:
+    print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)
+    time.sleep(0.005)' &
+    sleep 0.3; /opt/harness/validate.sh . --wait > /dev/null 2>&1; sleep 0.3; exec /opt/harness/submit.sh > /dev/null";
+
+/// How many steps were taken before the request for a validation, until its end, and after it.
+fn steps(run: &GradedRun<'_>) -> [usize; 3] {
+    let (asked, ended) = (run.moments("validation_requested")[0], run.moments("validation_result")[0]);
+    let steps: Vec<u64> = run.printed("explore").lines().map(|line| line.parse().unwrap()).collect();
+    let before = steps.iter().filter(|step| **step < asked).count();
+    let after = steps.iter().filter(|step| **step > ended).count();
+    [before, steps.len() - before - after, after]
+}
+
+/// A scorer that is slow must be no time for nothing.
+#[test]
+fn a_clock_stands_only_where_research_does() {
+    let task = task();
+    let [before, during, after] = steps(&task.shell(STEPS).end().closed("scored"));
+    assert!(before > 0 && during > 20 && after > 0, "{before}, {during}, {after}");
+    let task = task.edit("task.toml", "validation_counts = true", "validation_counts = false");
+    if !task.site().limits() {
+        let ended = task.shell(STEPS).end().ended;
+        assert_eq!(ended.code, 125, "{ended}");
+        assert!(
+            ended.stderr.contains("research must be frozen") && ended.stderr.contains("Delegate=yes"),
+            "{ended}"
+        );
+        // What is never validated needs no freezer.
+        task.baseline().end().closed("scored");
+        return;
+    }
+    let [before, during, after] = steps(&task.shell(STEPS).end().closed("scored"));
+    assert!(before > 0 && during == 0 && after > 0, "{before}, {during}, {after}");
+}
+
+/// Whoever is frozen when the supervisor is killed is gone with it, and stands again as soon as the run is taken up.
+#[test]
+fn research_that_stands_ends_with_its_supervisor_and_stands_again() {
+    let task = task().edit("task.toml", "validation_counts = true", "validation_counts = false");
+    if !task.site().limits() {
+        return;
+    }
+    let live = task.shell(STEPS).start();
+    live.until(|live| live.events().iter().any(|event| event["type"] == "validation_requested"));
+    live.live().signal(Signal::SIGKILL);
+    let path = live.end().path;
+    let run = task.resume(&path).end().closed("scored");
+    let results = run.moments("validation_result");
+    assert_eq!(results.len(), 2, "of the first agent, and of the second one");
+    let steps = fs::read_to_string(run.phases("explore").last().unwrap().join("stdout.log")).unwrap();
+    let first: u64 = steps.lines().next().unwrap().parse().unwrap();
+    assert!(first > results[0], "the second one began when the clock went on");
 }
 
 /// Whoever leaves while scorers are being started gets no result, and the journal knows how each of them ended.

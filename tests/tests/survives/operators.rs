@@ -63,6 +63,17 @@ fn a_run_of_another_key_or_another_task_is_refused_by_name() {
     bench.resume(&run, &[]).end().with(125, &["private/task"]);
     fs::rename(&moved, &task).unwrap();
 
+    // Another program, and another client in the run.
+    for program in [bench.site().path("bin/airlock-grader"), run.join("harness/airlock-harness")] {
+        let bytes = fs::read(&program).unwrap();
+        fs::write(&program, [&bytes[..], b"\n"].concat()).unwrap();
+        bench
+            .resume(&run, &[])
+            .end()
+            .with(125, &["when the run was made", "resume with the Airlock that made it"]);
+        fs::write(&program, bytes).unwrap();
+    }
+
     assert_eq!(events(&run), before, "a refusal leaves the journal alone");
     bench.resume(&run, &[]).end().with(0, &[]);
     assert_eq!(score(&run), "2");

@@ -58,21 +58,22 @@ fn decide(bench: &Bench, run: &Path, again: bool) {
 }
 
 /// What the table says, of the events at the supervisor's death and those that the next one journaled: a replay or a
-/// final scoring that had begun and has no outcome of its own waits for a decision.
+/// final scoring that had begun and has no outcome of its own waits for a decision. A sandbox whose set-up failed, as
+/// when its launcher dies, has run nothing: that phase may begin again.
 fn must_be_decided(before: &[Value], after: &[Value]) -> bool {
     let started = |name: &str| {
         let phase = before.iter().rfind(|event| event["type"] == "phase_started" && event["name"] == name);
         phase.map(|phase| phase["phase"].clone())
     };
-    let lost = |phase: &Value| {
-        let mut ended =
-            after.iter().filter(|event| event["type"] == "phase_ended" && event["phase"] == *phase);
-        ended.all(|event| event["reason"] == "supervisor-lost")
+    let ends = |phase: &Value| {
+        let ended = after.iter().filter(|event| event["type"] == "phase_ended" && event["phase"] == *phase);
+        ended.map(|event| event["reason"].clone()).collect::<Vec<_>>()
     };
+    let lost = |phase: &Value| ends(phase).iter().all(|reason| reason == "supervisor-lost");
     let replay = started("replay").is_some_and(|phase| lost(&phase));
     let scoring = started("score").is_some_and(|phase| {
         let mut verdicts = before.iter().filter(|event| event["type"] == "verdict");
-        verdicts.all(|event| event["phase"] != phase)
+        verdicts.all(|event| event["phase"] != phase) && !ends(&phase).iter().any(|end| end == "setup-failed")
     });
     replay || scoring
 }

@@ -140,5 +140,9 @@ fn what_is_no_run_is_a_failure_and_not_an_answer() {
     fs::create_dir_all(site.path(".config/airlock")).unwrap();
     fs::write(site.path(".config/airlock/signing.pub"), "x").unwrap();
     site.airlock_with(["task", "verify", "nothing"]).refused(&["signing.pub", "not an Ed25519 public key"]);
+    // The other half of a key.
+    fs::write(site.path("k.key"), [0xff; 32]).unwrap();
+    let ended = site.airlock_with(["task", "verify", "nothing", "--key", "k.key"]);
+    ended.refused(&["k.key: not a PEM file", "its public half, k.pub"]);
     site.airlock_with(["task", "status", "nothing"]).refused(&["nothing"]);
 }

@@ -102,6 +102,27 @@ fn files_that_come_and_go(original: &Original) {
         fs::write(copy.path(&place), "").unwrap();
         copy.is_refused(&[&place, "does not belong there"]);
     }
+    // Directories in which nothing lies, at the top, among phases, in the store and in a tree.
+    for place in ["phases/99-score", "work", "changesets/x/y", "store/x/y", &tree("/x"), &tree("/tree/x")] {
+        let copy = original.copy();
+        fs::create_dir_all(copy.path(place)).unwrap();
+        let named = place.strip_suffix("/y").unwrap_or(place);
+        copy.is_refused(&[named, "does not belong there"]);
+    }
+    let sealed = all.iter().find(|path| path.ends_with("tree/model.py")).unwrap();
+    for (name, mode) in
+        [("run.json", 0o700), ("report.html", 0o602), ("journal.jsonl", 0o4600), (sealed, 0o2444)]
+    {
+        let copy = original.copy();
+        fs::set_permissions(copy.path(name), fs::Permissions::from_mode(mode)).unwrap();
+        copy.is_refused(&[name, &format!("has the mode {mode:04o}")]);
+    }
+    // What is not of the run is not read: a terabyte of nothing would take its time.
+    for place in ["note.txt".to_owned(), tree("/tree/more")] {
+        let copy = original.copy();
+        fs::File::create(copy.path(&place)).unwrap().set_len(1 << 40).unwrap();
+        copy.is_refused(&[&place, "does not belong there"]);
+    }
     for name in all.iter().filter(|name| *name != "receipt.json") {
         let copy = original.copy();
         fs::remove_file(copy.path(name)).unwrap();

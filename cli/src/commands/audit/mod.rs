@@ -1,6 +1,8 @@
 //! `airlock audit`.
 
 mod live;
+mod output;
+mod page;
 mod probes;
 mod seccomp;
 mod task;
@@ -8,31 +10,32 @@ mod task;
 use std::path::Path;
 use std::process::ExitCode;
 
-use airlock_policy::audit::{Audited, Kind, Report, Severity, Subject, markdown, schema};
+use airlock_policy::audit::{Audited, Kind, Report, Severity, Subject, markdown, sarif, schema};
 use anyhow::{Context, Result, bail};
 
+use self::output::Output;
 use crate::audit_args::{AuditArgs, AuditCommand, FailOn};
-use crate::output;
 
 pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
     if let Some(AuditCommand::Seccomp(args)) = args.command {
         return seccomp::seccomp(&args);
     }
+    let output = Output::of(&args);
     if let Some(policy) = &args.live.probe {
-        return probes::probe(policy, &args.live, args.json);
+        return probes::probe(policy, &args.live, &output);
     }
     if let Some(policy) = &args.live.mutate {
-        return probes::mutate(policy, &args.live, args.json);
+        return probes::mutate(policy, &args.live, &output);
     }
     if let Some(name) = &args.live.pid {
         return live::live(name, args.live.against.as_deref(), args.json);
     }
     if args.rules {
-        output::print(&markdown())?;
+        crate::output::print(&markdown())?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.schema {
-        output::json(&schema())?;
+        crate::output::json(&schema())?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut audited = Vec::new();
@@ -40,16 +43,15 @@ pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
         audited.extend(one(name).with_context(|| format!("audit {name}"))?);
     }
     let fail_on = match args.fail_on {
-        FailOn::High => Severity::High,
-        FailOn::Medium => Severity::Medium,
-        FailOn::Low => Severity::Low,
+        FailOn::High => Some(Severity::High),
+        FailOn::Medium => Some(Severity::Medium),
+        FailOn::Low => Some(Severity::Low),
+        FailOn::Never => None,
     };
     let report = Report::new(fail_on, audited);
-    if args.json {
-        output::json(&report)?;
-    } else {
-        output::print(&output::escape(&report.text()))?;
-    }
+    output.say(&report, || report.text())?;
+    output.sarif(|| sarif(&report))?;
+    output.page(|| page::findings(&report.audited))?;
     Ok(ExitCode::from(u8::from(report.failed)))
 }
 
@@ -60,7 +62,7 @@ fn one(name: &str) -> Result<Vec<Audited>> {
         Kind::Task => return task::audit(path.is_dir().then_some(path).or(path.parent()).unwrap_or(path)),
         kind => (kind, subject(name)?),
     };
-    Ok(vec![Audited { name: name.to_owned(), kind, findings: subject.findings() }])
+    Ok(vec![Audited::new(name.to_owned(), kind, subject.findings())])
 }
 
 /// The policy or the bundle that a name stands for.

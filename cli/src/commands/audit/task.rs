@@ -18,11 +18,11 @@ pub(super) fn audit(dir: &Path) -> Result<Vec<Audited>> {
     let closed = task.assets.iter().filter(|(_, asset)| asset.visibility != Visibility::Open);
     facts.closed = closed.map(|(name, _)| name.clone()).collect();
     facts.gated = task.gates.rows.clone();
-    let whole = Audited { name: name.clone(), kind: Kind::Task, findings: facts.findings() };
+    let whole = Audited::new(name.clone(), Kind::Task, facts.findings());
     let mut audited = vec![whole];
     for phase in &facts.phases {
         let findings = Subject::of_policy(phase.policy.clone())?.findings();
-        audited.push(Audited { name: format!("{name} ({})", phase.name), kind: Kind::Phase, findings });
+        audited.push(Audited::new(format!("{name} ({})", phase.name), Kind::Phase, findings));
     }
     Ok(audited)
 }
@@ -64,6 +64,7 @@ fn resolved(policy: &Policy) -> Policy {
     for mount in &mut policy.mount {
         mount.source = real(&mount.source);
     }
+    policy.root.path = policy.root.path.as_deref().map(real);
     policy
 }
 

@@ -113,7 +113,15 @@ fn public_key(path: Option<&Path>) -> Result<PublicKey> {
         bail!("there is no public key {}; name the one that the run was made with by --key", path.display());
     }
     let named = || format!("public key {}", path.display());
-    let text = fs::read_to_string(&path).with_context(named)?;
+    let bytes = fs::read(&path).with_context(named)?;
+    let Ok(text) = String::from_utf8(bytes) else {
+        let public = path.with_extension("pub");
+        bail!(
+            "public key {}: not a PEM file; if it is the signing key, name its public half, {}",
+            path.display(),
+            public.display()
+        );
+    };
     PublicKey::from_pem(&text).with_context(named)
 }
 

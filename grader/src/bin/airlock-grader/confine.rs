@@ -34,6 +34,15 @@ const CONDITIONAL: &[(&str, Condition)] = &[
     ("ioctl", Condition { argument: 1, mask: Condition::WHOLE, value: libc::FIONBIO }),
 ];
 
+/// Keeps to the one arena of memory that grows by brk.
+///
+/// glibc gives each new thread an arena of its own, and opens /proc/sys/vm/overcommit_memory before it gives back a
+/// part of one (2.36, `check_may_shrink_heap`), which [`confine`] answers by killing the process.
+pub(crate) fn keep_one_arena() {
+    // SAFETY: sets a number of the allocator, while there is one thread.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
 /// Confines this thread and all that it starts, for good: any other call kills the process.
 ///
 /// Needs `no_new_privs`, which the sandbox has.

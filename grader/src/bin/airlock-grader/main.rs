@@ -41,6 +41,7 @@ fn because(error: &dyn std::error::Error) -> String {
 
 fn main() -> ExitCode {
     log::start();
+    confine::keep_one_arena();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -41,6 +41,14 @@ pub enum VerifyError {
     /// A file that is not of the run.
     #[error("{0} does not belong there: the receipt does not know it")]
     Unknown(String),
+    /// A file whose mode is none of a run's.
+    #[error("{path} has the mode {mode:04o}: {}", if mode & 0o7002 == 0 { "nothing of a run but its trees is executable" } else { "no file of a run has set-id bits or can be written by others" })]
+    Mode {
+        /// The file.
+        path: String,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// A file has other bytes than it should have.
     #[error(transparent)]
     Digest(Box<Mismatch>),

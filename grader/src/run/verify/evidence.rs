@@ -162,6 +162,9 @@ impl<'a> Evidence<'a> {
     /// Checks what belongs to no event of its own.
     pub(super) fn check_rest(&self) -> Result<(), VerifyError> {
         self.files.tree(self.manifest.digests.frozen, || "run.json".into())?;
+        if let Some(files) = self.manifest.agent.as_ref().and_then(|agent| agent.files.as_ref()) {
+            self.files.tree(files.digest, || "run.json".into())?;
+        }
         for path in self.files.ending("/trajectories.txt") {
             let text = self.files.read(path, String::new)?;
             let text = String::from_utf8_lossy(&text);

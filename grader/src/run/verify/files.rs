@@ -1,10 +1,15 @@
 //! The files of a run: all of them, and nothing else.
+//!
+//! They are listed first, with their kinds and sizes, and read when something names them: what the receipt does not know
+//! is told before a byte of it is read.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use serde_json::Value;
 
 use super::{Mismatch, VerifyError};
@@ -13,47 +18,52 @@ use crate::journal::canonical;
 use crate::receipt::Subject;
 use crate::run::directory::{at, read_file};
 use crate::run::finish::RECEIPT;
-use crate::seal::{Copier, Entry, FileEntry, Found, Limits, Manifest, SealError, TreePath, Visit, walk};
+use crate::seal::{Entry, Found, Limits, Manifest, SealError, TreePath, Visit, read_tree, walk};
 
-/// What lies in a run directory, every byte of it read once.
+/// Directories that are there even if nothing lies in them.
+const ALWAYS: [&str; 3] = ["changesets", "phases", "store"];
+
+/// What lies in a run directory.
 pub(super) struct Files {
     run: PathBuf,
-    /// Everything but what the trees of the store hold.
-    files: BTreeMap<String, FileEntry>,
+    /// Everything but what the trees of the store hold, and the digests of what was read.
+    files: BTreeMap<String, OnceCell<Digest>>,
+    directories: BTreeSet<String>,
     /// The store's trees by the names of their directories.
-    trees: BTreeMap<String, Manifest>,
+    trees: BTreeMap<String, Tree>,
+    /// The first file whose mode is none of a run's.
+    odd_mode: Option<(String, u32)>,
     pub(super) bytes: u64,
 }
 
-/// Reads a whole run directory by handles. Nothing but regular files and directories may lie in it.
-struct Reader {
-    files: Files,
-    copier: Copier,
+/// A tree of the store.
+#[derive(Default)]
+struct Tree {
+    paths: BTreeSet<TreePath>,
+    read: OnceCell<Manifest>,
 }
 
-impl Visit for Reader {
+impl Visit for Files {
     fn directory(&mut self, path: &TreePath) -> Result<(), SealError> {
-        // Elsewhere a directory is nothing by itself.
-        if let Some((tree, below)) = in_tree(path) {
-            let tree = self.files.trees.entry(tree.to_owned()).or_default();
-            if let Some(below) = below {
-                tree.insert(below, Entry::Directory);
-            }
+        match in_tree(path) {
+            Some((tree, below)) => self.trees.entry(tree.to_owned()).or_default().paths.extend(below),
+            None => drop(self.directories.insert(path.as_str().to_owned())),
         }
         Ok(())
     }
 
     fn file(&mut self, found: &Found<'_>) -> Result<(), SealError> {
-        let entry = self.copier.hash(found)?;
-        self.files.bytes += found.size();
-        match (in_tree(found.path), entry) {
-            (Some((tree, Some(below))), entry) => {
-                self.files.trees.entry(tree.to_owned()).or_default().insert(below, entry);
+        self.bytes += found.size();
+        let mut wrong = Mode::SUID | Mode::SGID | Mode::SVTX | Mode::WOTH;
+        match in_tree(found.path) {
+            Some((tree, below)) => self.trees.entry(tree.to_owned()).or_default().paths.extend(below),
+            None => {
+                wrong |= Mode::XUSR | Mode::XGRP | Mode::XOTH;
+                self.files.insert(found.path.as_str().to_owned(), OnceCell::new());
             }
-            (_, Entry::File(file)) => {
-                self.files.files.insert(found.path.as_str().to_owned(), file);
-            }
-            (_, Entry::Directory) => {}
+        }
+        if found.mode().intersects(wrong) && self.odd_mode.is_none() {
+            self.odd_mode = Some((found.path.as_str().to_owned(), found.mode().as_raw_mode() & 0o7777));
         }
         Ok(())
     }
@@ -70,19 +80,25 @@ fn in_tree(path: &TreePath) -> Option<(&str, Option<TreePath>)> {
 }
 
 impl Files {
-    /// Reads everything.
-    pub(super) fn read_all(run: &Path) -> Result<Files, VerifyError> {
+    /// Lists everything by handles. Nothing but regular files and directories may lie there.
+    pub(super) fn list(run: &Path) -> Result<Files, VerifyError> {
         let root = File::open(run).map_err(at("opening", run))?;
-        let (files, trees) = (BTreeMap::new(), BTreeMap::new());
-        let files = Files { run: run.to_owned(), files, trees, bytes: 0 };
-        let mut reader = Reader { files, copier: Copier::new() };
-        walk(root.as_fd(), &Limits::NONE, &mut reader)?;
-        Ok(reader.files)
+        let mut files = Files {
+            run: run.to_owned(),
+            files: BTreeMap::new(),
+            directories: BTreeSet::new(),
+            trees: BTreeMap::new(),
+            odd_mode: None,
+            bytes: 0,
+        };
+        walk(root.as_fd(), &Limits::NONE, &mut files)?;
+        Ok(files)
     }
 
-    /// How many files there are, those in trees included.
+    /// How many files there are, those in trees included. To be asked once the trees are checked.
     pub(super) fn count(&self) -> usize {
-        self.files.len() + self.trees.values().map(|tree| tree.files().count()).sum::<usize>()
+        let read = self.trees.values().filter_map(|tree| tree.read.get());
+        self.files.len() + read.map(|tree| tree.files().count()).sum::<usize>()
     }
 
     /// How many trees there are.
@@ -90,12 +106,23 @@ impl Files {
         self.trees.len()
     }
 
-    /// A tree of the store, which line `line` of the journal names.
+    /// A tree of the store.
     pub(super) fn tree(&self, digest: Digest, by: impl FnOnce() -> String) -> Result<&Manifest, VerifyError> {
         let hex = digest.hex();
-        self.trees
-            .get(&hex)
+        self.read_tree(&hex)?
             .ok_or_else(|| VerifyError::Missing { path: format!("store/{hex}/tree"), by: by() })
+    }
+
+    /// What the tree of that name holds, every byte of it read once.
+    fn read_tree(&self, name: &str) -> Result<Option<&Manifest>, VerifyError> {
+        let Some(tree) = self.trees.get(name) else { return Ok(None) };
+        if tree.read.get().is_none() {
+            let place = self.run.join("store").join(name).join("tree");
+            let root = File::open(&place).map_err(at("opening", &place))?;
+            let read = read_tree(root.as_fd(), &Limits::NONE)?;
+            return Ok(Some(tree.read.get_or_init(|| read)));
+        }
+        Ok(tree.read.get())
     }
 
     /// Whether there is such a file.
@@ -108,13 +135,14 @@ impl Files {
         self.files.keys().map(String::as_str).filter(move |path| path.ends_with(end))
     }
 
-    /// The bytes of a file, as they were when everything was read.
+    /// The bytes of a file, which are the same whenever they are read.
     pub(super) fn read(&self, path: &str, by: impl FnOnce() -> String) -> Result<Vec<u8>, VerifyError> {
-        let Some(entry) = self.files.get(path) else {
+        let Some(known) = self.files.get(path) else {
             return Err(VerifyError::Missing { path: path.to_owned(), by: by() });
         };
         let bytes = read_file(&self.run.join(path))?;
-        if Digest::of(&bytes) != entry.digest {
+        let digest = Digest::of(&bytes);
+        if *known.get_or_init(|| digest) != digest {
             let path = TreePath::new(path).unwrap_or(TreePath::ROOT);
             return Err(SealError::Changed { path }.into());
         }
@@ -139,36 +167,40 @@ impl Files {
         expected: Digest,
         by: impl Fn() -> String,
     ) -> Result<(), VerifyError> {
-        match self.files.get(path).map(|entry| entry.digest) {
-            None => Err(VerifyError::Missing { path: path.to_owned(), by: by() }),
-            Some(found) if found != expected => {
-                let byte = self.first_fault(path);
-                Err(VerifyError::Digest(Box::new(Mismatch {
-                    path: path.to_owned(),
-                    byte,
-                    by: by(),
-                    expected,
-                    found,
-                })))
-            }
-            Some(_) => Ok(()),
+        let found = Digest::of(&self.read(path, &by)?);
+        if found == expected {
+            return Ok(());
         }
+        let (path, by) = (path.to_owned(), by());
+        let byte = self.first_fault(&path);
+        Err(VerifyError::Digest(Box::new(Mismatch { path, byte, by, expected, found })))
     }
 
-    /// Checks that the files are those that the receipt names, each with its digest.
+    /// Checks that the files are those that the receipt names, each with its digest. What it does not name is told
+    /// first, by its name alone.
     pub(super) fn check_subjects(&self, subjects: &[Subject]) -> Result<(), VerifyError> {
         let mut known = BTreeSet::from([RECEIPT]);
-        for subject in subjects {
-            if !known.insert(&subject.name) {
-                let why = format!("it names {} twice", subject.name);
-                return Err(VerifyError::Document { path: RECEIPT.into(), byte: None, why });
-            }
-            self.same(&subject.name, subject.digest(), || "the receipt".into())?;
+        if let Some(twice) = subjects.iter().find(|subject| !known.insert(&subject.name)) {
+            let why = format!("it names {} twice", twice.name);
+            return Err(VerifyError::Document { path: RECEIPT.into(), byte: None, why });
         }
-        match self.files.keys().find(|path| !known.contains(path.as_str())) {
-            Some(path) => Err(VerifyError::Unknown(path.clone())),
-            None => Ok(()),
+        if let Some(path) = self.files.keys().find(|path| !known.contains(path.as_str())) {
+            return Err(VerifyError::Unknown(path.clone()));
         }
+        let holds = |directory: &str| {
+            let below = format!("{directory}/");
+            known.range(below.as_str()..).next().is_some_and(|name| name.starts_with(&below))
+        };
+        let empty = |directory: &&String| !ALWAYS.contains(&directory.as_str()) && !holds(directory);
+        if let Some(path) = self.directories.iter().find(empty) {
+            return Err(VerifyError::Unknown(path.clone()));
+        }
+        if let Some((path, mode)) = &self.odd_mode {
+            return Err(VerifyError::Mode { path: path.clone(), mode: *mode });
+        }
+        subjects
+            .iter()
+            .try_for_each(|subject| self.same(&subject.name, subject.digest(), || "the receipt".into()))
     }
 
     /// Checks that each tree of the store holds what its manifest says, and is named by its digest.
@@ -191,7 +223,12 @@ impl Files {
                     found,
                 })));
             }
-            same_tree(&place, &manifest, tree)?;
+            if let Some(path) = tree.paths.iter().find(|path| manifest.get(path).is_none()) {
+                return Err(VerifyError::Unknown(format!("{place}/tree/{}", path.as_str())));
+            }
+            if let Some(tree) = self.read_tree(name)? {
+                same_tree(&place, &manifest, tree)?;
+            }
         }
         // A manifest whose tree is gone.
         let manifests =
@@ -210,7 +247,7 @@ impl Files {
     fn first_fault(&self, path: &str) -> Option<usize> {
         let bytes = read_file(&self.run.join(path)).ok()?;
         if let Some(name) = path.strip_prefix("store/").and_then(|path| path.strip_suffix("/manifest")) {
-            let tree = self.trees.get(name).filter(|tree| tree.digest().hex() == name)?;
+            let tree = self.read_tree(name).ok()?.filter(|tree| tree.digest().hex() == name)?;
             return first_difference(tree.to_text().as_bytes(), &bytes);
         }
         if !path.ends_with(".json") {
@@ -259,10 +296,7 @@ fn same_tree(place: &str, manifest: &Manifest, tree: &Manifest) -> Result<(), Ve
             }
         }
     }
-    match tree.entries().find(|(path, _)| manifest.get(path).is_none()) {
-        Some((path, _)) => Err(VerifyError::Unknown(path_of(path))),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn kind(entry: &Entry) -> &'static str {

@@ -5,7 +5,7 @@
 //!
 //! | file | checks |
 //! | --- | --- |
-//! | `files` | that the directory holds the files of the receipt and the trees of the store, to the byte |
+//! | `files` | that the directory holds the files of the receipt and the trees of the store, to the byte, and nothing else |
 //! | `order` | that each event may come after those before it |
 //! | `evidence` | that the documents of each event say what the event says |
 
@@ -95,7 +95,7 @@ pub fn verify(run: &Path, key: &PublicKey) -> Result<Verified, VerifyError> {
     if !has_receipt(&directory)? {
         return Err(unfinished(&directory)?);
     }
-    let files = Files::read_all(directory.path())?;
+    let files = Files::list(directory.path())?;
     let statement = receipt::verify(&files.read(RECEIPT, String::new)?, key)?;
     let Some(run_json) = statement.subject.iter().find(|subject| subject.name == RUN_JSON) else {
         return Err(document(RECEIPT, "it does not name run.json"));

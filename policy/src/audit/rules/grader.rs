@@ -4,8 +4,9 @@ use std::path::Path;
 
 use super::super::rule::{Area, Check, Rule, Severity};
 use super::super::task::{PhaseFacts, PhaseSource, Role, TaskFacts};
-use crate::merged::Writable;
-use crate::schema::{MountMode, NetworkMode};
+use crate::host::{ETC, TOP};
+use crate::merged::{Policy, Writable};
+use crate::schema::{MountMode, NetworkMode, RootKind};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -13,21 +14,18 @@ pub(super) const RULES: &[Rule] = &[
         area: Area::Grader,
         severity: Severity::High,
         title: "answers in reach of the code that is graded",
-        why: "hidden assets, tests or the solution lie in a directory that the policy of an untrusted phase mounts",
+        why: "hidden assets, tests or the solution lie in a directory that the policy of an untrusted phase mounts, or in \
+              one that every root of the host shows, such as /opt",
         reference: "UiPath/coder_eval#88, BenchJack (WebArena)",
         remedy: "mount a directory that holds nothing of the task's answers",
         check: Check::Task(|task, hits| {
             for phase in of(task, Role::Untrusted) {
-                for mount in &phase.policy.mount {
-                    for (name, path) in &task.answers {
-                        if overlap(&mount.source, path) {
-                            let found = format!(
-                                "`{}` mounts {}, which holds {name}",
-                                phase.name,
-                                mount.source.display()
-                            );
-                            hits.member(task.phase(phase), found);
-                        }
+                let shown = phase.policy.mount.iter().map(|mount| ("mounts", mount.source.as_path()));
+                for (how, source) in shown.chain(root(&phase.policy).map(|path| ("has", path))) {
+                    for (name, _) in task.answers.iter().filter(|(_, path)| overlap(source, path)) {
+                        let source = source.display();
+                        let found = format!("`{}` {how} {source}, which holds {name}", phase.name);
+                        hits.member(task.phase(phase), found);
                     }
                 }
             }
@@ -157,6 +155,13 @@ pub(super) const RULES: &[Rule] = &[
 
 fn of(task: &TaskFacts, role: Role) -> impl Iterator<Item = &PhaseFacts> {
     task.phases.iter().filter(move |phase| phase.role == role)
+}
+
+/// What of the host a policy's root shows by itself.
+fn root(policy: &Policy) -> impl Iterator<Item = &Path> {
+    let host = policy.root.kind == RootKind::Host;
+    let taken = TOP.iter().chain(&ETC).map(Path::new).filter(move |_| host);
+    taken.chain(policy.root.path.as_deref())
 }
 
 /// One lies in the other.

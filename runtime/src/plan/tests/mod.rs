@@ -81,6 +81,7 @@ fn bind(source: &str, target: &str, options: &[&str]) -> Value {
 fn root() -> HostFacts {
     let tree = V2Tree {
         mount: "/cg".into(),
+        root: "/".into(),
         own: Some("/scope".into()),
         controllers: vec![Controller::Pids],
         root_controllers: vec![Controller::Pids],

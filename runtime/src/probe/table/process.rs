@@ -24,6 +24,8 @@ pub(super) const PROBES: &[Probe] = &[
     first("process.first-maps", "read the mappings of PID 1", &["open", "/proc/1/maps", "r"]),
     first("process.first-root", "follow the root of PID 1", &["link", "/proc/1/root"]),
     first("process.first-descriptors", "list the descriptors of PID 1", &["list", "/proc/1/fd"]),
+    Probe::new("process.first-name", "read the name of PID 1", &["read", "/proc/1/comm"], &[HiddenProcesses]),
+    Probe::new("process.first-state", "read the state of PID 1", &["read", "/proc/1/status"], &[HiddenProcesses]),
     Probe::new("process.trace", "trace a child of its own", &["trace"], &[]),
     Probe::new("process.trace-me", "have itself traced", &["trace-me"], &[]),
     Probe::new("process.read-memory", "read the memory of a child of its own", &["read-memory"], &[]),

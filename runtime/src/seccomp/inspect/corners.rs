@@ -10,7 +10,7 @@ pub(super) type Corners = [BTreeSet<u64>; 6];
 
 /// What the accumulator holds while a call's number and architecture are fixed and its arguments are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Held {
+pub(super) enum Held {
     Known(u32),
     /// Half of an argument under a mask.
     Part {
@@ -47,14 +47,7 @@ pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Corners {
             op::LOAD => go(0, load(step.k, arch, number)),
             op::AND => {
                 note(&mut halves, held, step.k);
-                go(
-                    0,
-                    match held {
-                        Held::Known(value) => Held::Known(value & step.k),
-                        Held::Part { arg, high, mask } => Held::Part { arg, high, mask: mask & step.k },
-                        Held::Anything => Held::Anything,
-                    },
-                );
+                go(0, held.and(step.k));
             }
             op::JEQ | op::JGT | op::JGE | op::JSET => {
                 note(&mut halves, held, step.k);
@@ -85,7 +78,17 @@ pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Corners {
     halves.map(|halves| halves.values())
 }
 
-fn load(at: u32, arch: u32, number: u32) -> Held {
+impl Held {
+    pub(super) fn and(self, constant: u32) -> Held {
+        match self {
+            Held::Known(value) => Held::Known(value & constant),
+            Held::Part { arg, high, mask } => Held::Part { arg, high, mask: mask & constant },
+            Held::Anything => Held::Anything,
+        }
+    }
+}
+
+pub(super) fn load(at: u32, arch: u32, number: u32) -> Held {
     match at {
         offset::NUMBER => Held::Known(number),
         offset::ARCH => Held::Known(arch),

@@ -1,8 +1,10 @@
 //! A filter made readable: what it answers to every call, proven by executing it.
 //!
-//! The table is read from the document and the answers come from the program, so a mistake in either shows.
+//! The table is read from the document and the answers come from the program, so a mistake in either shows. A program
+//! whose document nobody has, such as that of a running process, is read by following it ([`Decompiled`]).
 
 mod corners;
+mod decompile;
 mod prove;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ use super::rules::{Condition, Decision, Decisions, Rule, Test, decide};
 use super::table::{Architecture, X32_BIT};
 use super::verdict::Verdict;
 
+pub use decompile::{Decompiled, Opaque};
 pub use prove::{Disproof, Proof};
 
 /// What a document says of every call of this machine's architecture.

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::super::interpret::{self, Fault, SeccompData};
 use super::super::program::Program;
-use super::super::table::X32_BIT;
+use super::super::table::{Architecture, X32_BIT};
 use super::super::verdict::Verdict;
 use super::FilterTable;
 use super::corners::{EDGES, corners};
@@ -54,45 +54,60 @@ impl FilterTable {
     /// Executes `program` for the numbers 0 to 600 of this architecture, their x32 forms and i386, with the corner
     /// values of each argument that the program looks at, and compares each answer with the table's.
     pub fn prove(&self, program: &Program) -> Result<Proof, Disproof> {
-        let native = self.arch.audit();
-        let edges = [X32_BIT - 1, X32_BIT, u32::MAX - 1, u32::MAX];
-        let numbers = (0..=LAST).map(|number| (native, number));
-        let x32 = (0..=LAST).map(|number| (native, number | X32_BIT));
-        let i386 = (0..=LAST).map(|number| (I386, number));
-        let all = numbers.chain(x32).chain(i386).chain(edges.map(|number| (native, number)));
-        let mut proof = Proof::default();
-        for (arch, number) in all {
-            self.call(program, arch, number, &mut proof)?;
-        }
-        Ok(proof)
+        prove(program, self.arch, |data| self.verdict(data))
     }
+}
 
-    fn call(&self, program: &Program, arch: u32, number: u32, proof: &mut Proof) -> Result<(), Disproof> {
-        proof.numbers += 1;
-        let corners = corners(program, arch, number);
-        let mut check = |args: [u64; 6]| {
-            let data = SeccompData { number, arch, instruction_pointer: 0, args };
-            let (table, answer) = (self.verdict(&data), interpret::run(program, &data)?);
-            proof.cases += 1;
-            if table == answer { Ok(()) } else { Err(Disproof::Answer { data, table, program: answer }) }
-        };
-        // What no instruction looks at must not matter.
-        EDGES.iter().try_for_each(|edge| check([*edge; 6]))?;
-        let looked_at: Vec<usize> = (0..6).filter(|arg| !corners[*arg].is_empty()).collect();
-        let combinations = looked_at.iter().map(|arg| corners[*arg].len()).fold(1, usize::saturating_mul);
-        if combinations <= MOST {
-            return product(&looked_at, &corners, [0; 6], &mut check);
-        }
-        for (at, first) in looked_at.iter().enumerate() {
-            for second in &looked_at[at + 1..] {
-                for rest in EDGES {
-                    product(&[*first, *second], &corners, [rest; 6], &mut check)?;
-                }
+/// Compares each answer of `program` with what `table` says of the same call.
+pub(super) fn prove(
+    program: &Program,
+    native: Architecture,
+    mut table: impl FnMut(&SeccompData) -> Verdict,
+) -> Result<Proof, Disproof> {
+    let native = native.audit();
+    let edges = [X32_BIT - 1, X32_BIT, u32::MAX - 1, u32::MAX];
+    let numbers = (0..=LAST).map(|number| (native, number));
+    let x32 = (0..=LAST).map(|number| (native, number | X32_BIT));
+    let i386 = (0..=LAST).map(|number| (I386, number));
+    let all = numbers.chain(x32).chain(i386).chain(edges.map(|number| (native, number)));
+    let mut proof = Proof::default();
+    for (arch, number) in all {
+        call(program, &mut table, arch, number, &mut proof)?;
+    }
+    Ok(proof)
+}
+
+fn call(
+    program: &Program,
+    table: &mut impl FnMut(&SeccompData) -> Verdict,
+    arch: u32,
+    number: u32,
+    proof: &mut Proof,
+) -> Result<(), Disproof> {
+    proof.numbers += 1;
+    let corners = corners(program, arch, number);
+    let mut check = |args: [u64; 6]| {
+        let data = SeccompData { number, arch, instruction_pointer: 0, args };
+        let (table, answer) = (table(&data), interpret::run(program, &data)?);
+        proof.cases += 1;
+        if table == answer { Ok(()) } else { Err(Disproof::Answer { data, table, program: answer }) }
+    };
+    // What no instruction looks at must not matter.
+    EDGES.iter().try_for_each(|edge| check([*edge; 6]))?;
+    let looked_at: Vec<usize> = (0..6).filter(|arg| !corners[*arg].is_empty()).collect();
+    let combinations = looked_at.iter().map(|arg| corners[*arg].len()).fold(1, usize::saturating_mul);
+    if combinations <= MOST {
+        return product(&looked_at, &corners, [0; 6], &mut check);
+    }
+    for (at, first) in looked_at.iter().enumerate() {
+        for second in &looked_at[at + 1..] {
+            for rest in EDGES {
+                product(&[*first, *second], &corners, [rest; 6], &mut check)?;
             }
         }
-        proof.by_pairs += 1;
-        Ok(())
     }
+    proof.by_pairs += 1;
+    Ok(())
 }
 
 /// Every combination of the values of these arguments.

@@ -36,6 +36,53 @@ fn a_call_is_told_in_words() {
     table.prove(&compile(&document).unwrap()).unwrap();
 }
 
+/// Without its document, a program is told as its document says.
+#[test]
+fn a_program_is_told_by_following_it() {
+    for name in PROFILES {
+        let document = profile(name).unwrap();
+        let program = compile(&document).unwrap();
+        let read = Decompiled::of(&program).unwrap();
+        let proof = read.prove().unwrap();
+        assert_eq!(proof, FilterTable::of(&document).unwrap().prove(&program).unwrap(), "{name}");
+        let table = FilterTable::of(&document).unwrap();
+        for ((name, number, told), (_, _, written)) in read.calls().zip(table.calls()) {
+            assert_eq!(told.may_run(), written.may_run(), "{name} {number}: {told} {written}");
+            assert_eq!(told.always_runs(), written.always_runs(), "{name} {number}: {told} {written}");
+        }
+    }
+    let text = r#"{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
+        {"names": ["read"], "action": "SCMP_ACT_ALLOW"},
+        {"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 1, "op": "SCMP_CMP_EQ"}]},
+        {"names": ["clone"], "action": "SCMP_ACT_ALLOW",
+         "args": [{"index": 0, "value": 2114060288, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}]}]}"#;
+    let read = Decompiled::of(&compile(&document(text)).unwrap()).unwrap();
+    let told = |call| read.calls().find(|(name, ..)| *name == call).unwrap().2.to_string();
+    assert_eq!((told("read"), told("write")), ("allow".into(), "errno 1".into()));
+    assert_eq!(told("socket"), "allow if arg0 == 0x1; else errno 1");
+    assert_eq!(told("clone"), "allow if arg0.low & 0x7e020000 == 0x0; else errno 1");
+    assert_eq!(read.answer(0x4000_0003, 1).unwrap().to_string(), "kill process");
+}
+
+/// The proof of a program's own ways is executed too: another program's ways are no proof.
+#[test]
+fn ways_of_another_program_are_caught() {
+    let document = profile("default").unwrap();
+    let program = compile(&document).unwrap();
+    let read = Decompiled::of(&program).unwrap();
+    let ways = |data: &SeccompData| read.answer(data.arch, data.number).unwrap().otherwise;
+    assert!(matches!(prove::prove(&program, read_arch(), ways), Err(Disproof::Answer { .. })));
+    // A comparison with the index register cannot be told.
+    let x = Instruction { code: 0x1d, jt: 0, jf: 0, k: 0 };
+    let end = Instruction { code: 0x06, jt: 0, jf: 0, k: 0 };
+    let told = Decompiled::of(&Program { instructions: vec![x, end] });
+    assert_eq!(told.unwrap_err(), Opaque::Instruction { at: 0 });
+}
+
+fn read_arch() -> Architecture {
+    Architecture::native().unwrap()
+}
+
 /// Whatever one instruction is made to do otherwise, some case shows it. Where none does, the instruction makes no
 /// difference to any call: the data of an ALLOW, a jump that is never taken.
 #[test]

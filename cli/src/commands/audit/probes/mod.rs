@@ -1,137 +1,48 @@
 //! `airlock audit --probe`, `--mutate`: what a sandbox really lets through.
 
 mod peers;
+mod report;
 mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use airlock_policy::Overrides;
-use airlock_runtime::probe::{Matrix, Outcome, Probe, Proof, Runner, Verdict, judged, table as probes};
+use airlock_runtime::probe::{Matrix, Proof, Runner};
 use anyhow::{Result, bail};
-use serde::Serialize;
 
+pub(super) use self::report::{Judgement, Report, Row};
+pub(super) use self::table::brief;
+use super::output::Output;
+use super::page;
 use crate::audit_live_args::ProbeArgs;
-use crate::output;
 
-/// One probe under a policy.
-#[derive(Debug, Serialize)]
-struct Row {
-    id: &'static str,
-    title: &'static str,
-    /// Clauses that should stop it.
-    clauses: Vec<&'static str>,
-    expected: Verdict,
-    observed: Verdict,
-    outcome: Option<Outcome>,
-    /// Why an outcome that is no word of permission counts as denied.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    also: Option<&'static str>,
-    result: Judgement,
-    /// As the caller, outside of any sandbox.
-    outside: Option<Outcome>,
-    /// Under another launcher.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    under: Option<Outcome>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Judgement {
-    /// As the policy says.
-    Expected,
-    /// A setting of the host stops what the policy allows.
-    HostRefuses,
-    /// The host has nothing of the kind, inside and outside.
-    Missing,
-    /// Otherwise than the policy says.
-    Unexpected,
-}
-
-#[derive(Debug, Serialize)]
-struct Report {
-    policy: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    launcher: Option<String>,
-    probes: Vec<Row>,
-    unexpected: usize,
-}
-
-/// `airlock audit --probe POLICY`, alone or beside another launcher.
-pub(super) fn probe(policy: &str, args: &ProbeArgs, json: bool) -> Result<ExitCode> {
+/// `airlock audit --probe POLICY`, alone or beside other launchers.
+pub(super) fn probe(policy: &str, args: &ProbeArgs, output: &Output) -> Result<ExitCode> {
     let spec = super::super::spec(policy, overrides(args), vec!["probe".into()])?;
+    let audited = super::one(policy)?;
     let runner = runner(args)?;
-    let peer = peers::Peer::of(args)?;
+    let peers = peers::Peer::all(args)?;
     let setting = runner.setting(spec)?;
     let inside = runner.run(&setting)?;
     let outside = runner.outside()?;
-    let under = peer.as_ref().map(|peer| peer.run(&runner)).transpose()?;
-    let row = |probe: &'static Probe| {
-        let (expected, observed) = (setting.expects(probe, runner.kit()), judged(probe, &inside));
-        let result = match (expected, observed) {
-            (expected, observed) if expected == observed => Judgement::Expected,
-            (Verdict::Allowed, Verdict::Denied) if probe.host_may_refuse || probe.needs_root => {
-                Judgement::HostRefuses
-            }
-            _ if [&inside, &outside]
-                .iter()
-                .all(|found| found.get(probe.id).is_some_and(|outcome| probe.is_missing(outcome))) =>
-            {
-                Judgement::Missing
-            }
-            _ => Judgement::Unexpected,
-        };
-        let counts = |outcome: &Outcome| {
-            matches!(outcome, Outcome::Refused(_) | Outcome::Killed(_)) && observed == Verdict::Denied
-        };
-        let plain = Probe { also: None, ..*probe };
-        let outcome = inside.get(probe.id).cloned();
-        let special =
-            outcome.as_ref().is_some_and(|outcome| counts(outcome) && plain.judge(outcome) != observed);
-        Row {
-            id: probe.id,
-            title: probe.title,
-            clauses: setting
-                .stopped_by(probe, runner.kit())
-                .into_iter()
-                .map(|clause| clause.name())
-                .collect(),
-            expected,
-            observed,
-            outcome,
-            also: probe.also.filter(|_| special).map(|also| also.why),
-            result,
-            outside: outside.get(probe.id).cloned(),
-            under: under.as_ref().and_then(|under| under.get(probe.id).cloned()),
-        }
-    };
-    let rows: Vec<Row> = probes().filter(|probe| setting.tries(probe)).map(row).collect();
-    let unexpected = rows.iter().filter(|row| row.result == Judgement::Unexpected).count();
-    let report = Report {
-        policy: policy.to_owned(),
-        launcher: peer.map(|peer| peer.name()),
-        probes: rows,
-        unexpected,
-    };
-    if json {
-        output::json(&report)?;
-    } else {
-        output::print(&output::escape(&table::probes(&report)))?;
-    }
-    Ok(ExitCode::from(u8::from(unexpected > 0)))
+    let under = peers.iter().map(|peer| Ok((peer.name(), peer.run(&runner)?)));
+    let under = under.collect::<Result<Vec<_>>>()?;
+    let report = Report::new(policy, &audited, &runner, &setting, [&inside, &outside], &under);
+    output.say(&report, || table::probes(&report))?;
+    output.page(|| page::probes(&audited, &report))?;
+    Ok(ExitCode::from(u8::from(report.unexpected > 0)))
 }
 
 /// `airlock audit --mutate POLICY`.
-pub(super) fn mutate(policy: &str, args: &ProbeArgs, json: bool) -> Result<ExitCode> {
+pub(super) fn mutate(policy: &str, args: &ProbeArgs, output: &Output) -> Result<ExitCode> {
     let spec = super::super::spec(policy, overrides(args), vec!["probe".into()])?;
+    let audited = super::one(policy)?;
     let runner = runner(args)?;
     let setting = runner.setting(spec)?;
     let matrix = Matrix::of(&runner, &setting, |clause| tracing::info!("without {clause}"))?;
-    if json {
-        output::json(&matrix)?;
-    } else {
-        output::print(&output::escape(&table::matrix(&matrix)))?;
-    }
+    output.say(&matrix, || table::matrix(&matrix))?;
+    output.page(|| page::matrix(&audited, &matrix))?;
     let failed = matrix.unproven().count() > 0 || !matrix.vacuous.is_empty();
     Ok(ExitCode::from(u8::from(failed)))
 }
@@ -153,7 +64,7 @@ fn runner(args: &ProbeArgs) -> Result<Runner> {
 }
 
 /// The probes that prove a clause, and how.
-fn words(proof: &Proof) -> (&'static str, String) {
+pub(super) fn words(proof: &Proof) -> (&'static str, String) {
     let list = |probes: &[&str]| probes.join(" ");
     match proof {
         Proof::Removed(probes) => ("removed", list(probes)),

@@ -2,16 +2,27 @@
 
 use std::fmt::Write as _;
 
-use airlock_runtime::probe::{Matrix, Outcome, Verdict, table as all};
+use airlock_runtime::probe::{Matrix, Outcome, Verdict};
 
 use super::{Judgement, Report, words};
 
-/// Letter of a verdict in a column.
-fn letter(verdict: Verdict) -> &'static str {
+/// Word of a verdict in a column.
+pub(in super::super) fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Denied => "denied",
         Verdict::Allowed => "allowed",
         Verdict::Broken => "broken",
+    }
+}
+
+/// A verdict and its error number or signal, if that is what it comes from.
+pub(in super::super) fn brief(verdict: Option<Verdict>, outcome: Option<&Outcome>) -> String {
+    match (verdict, outcome) {
+        (Some(verdict), Some(outcome @ (Outcome::Refused(_) | Outcome::Killed(_)))) => {
+            format!("{} {outcome}", word(verdict))
+        }
+        (Some(verdict), _) => word(verdict).to_owned(),
+        (None, _) => "-".into(),
     }
 }
 
@@ -21,7 +32,10 @@ pub(super) fn probes(report: &Report) -> String {
     let mut line = |words: std::fmt::Arguments<'_>| {
         let _ = writeln!(text, "{words}");
     };
-    let outcome = |outcome: Option<&Outcome>| outcome.map_or("-".into(), ToString::to_string);
+    let heads: String = report.launchers.iter().map(|name| format!(" {name:<20}")).collect();
+    if !heads.is_empty() {
+        line(format_args!("{:<31} {:<20}{heads}", "", report.policy));
+    }
     let mut area = "";
     for row in &report.probes {
         let now = row.id.split_once('.').map_or(row.id, |(area, _)| area);
@@ -34,50 +48,34 @@ pub(super) fn probes(report: &Report) -> String {
             Judgement::HostRefuses | Judgement::Missing => '.',
             Judgement::Unexpected => '!',
         };
-        let clauses = if row.clauses.is_empty() { "-".into() } else { row.clauses.join(", ") };
-        let observed = letter(row.observed);
-        match &report.launcher {
-            None => line(format_args!(
-                "{mark} {:<28} {observed:<8} {:<24} {clauses}",
-                row.id,
-                outcome(row.outcome.as_ref()),
-            )),
-            Some(_) => {
-                let under = row.under.as_ref().map_or("-", |under| {
-                    all().find(|probe| probe.id == row.id).map_or("-", |probe| letter(probe.judge(under)))
-                });
-                let differs = if under == observed { ' ' } else { '*' };
-                line(format_args!(
-                    "{mark}{differs} {:<28} {observed:<8} {:<20} {under:<8} {}",
-                    row.id,
-                    outcome(row.outcome.as_ref()),
-                    outcome(row.under.as_ref()),
-                ));
-            }
+        let outcome = row.outcome.as_ref();
+        if report.launchers.is_empty() {
+            let clauses = if row.clauses.is_empty() { "-".into() } else { row.clauses.join(", ") };
+            let observed = word(row.observed);
+            let outcome = outcome.map_or("-".into(), ToString::to_string);
+            line(format_args!("{mark} {:<28} {observed:<8} {outcome:<24} {clauses}", row.id));
+            continue;
         }
+        let differs = |name: &String| row.verdict(name).is_some_and(|verdict| verdict != row.observed);
+        let star = if report.launchers.iter().any(differs) { '*' } else { ' ' };
+        let columns = report.launchers.iter().map(|name| brief(row.verdict(name), row.under.get(name)));
+        let columns: String = columns.map(|column| format!(" {column:<20}")).collect();
+        let own = brief(Some(row.observed), outcome);
+        line(format_args!("{mark}{star} {:<28} {own:<20}{}", row.id, columns.trim_end()));
     }
-    let count = |wanted: Verdict| report.probes.iter().filter(|row| row.observed == wanted).count();
     line(format_args!(
-        "\n{}: {} probes, {} denied, {} allowed, {} unexpected",
+        "\n{}: exposure {}; {} probes, {} denied, {} allowed, {} unexpected",
         report.policy,
+        report.exposure,
         report.probes.len(),
-        count(Verdict::Denied),
-        count(Verdict::Allowed),
+        report.count(Verdict::Denied),
+        report.count(Verdict::Allowed),
         report.unexpected,
     ));
-    if let Some(launcher) = &report.launcher {
-        let judged = |row: &super::Row| {
-            let probe = all().find(|probe| probe.id == row.id)?;
-            Some(probe.judge(row.under.as_ref()?))
-        };
-        let under = |wanted| report.probes.iter().filter(|row| judged(row) == Some(wanted)).count();
-        let opened =
-            |row: &&super::Row| row.observed == Verdict::Denied && judged(row) == Some(Verdict::Allowed);
+    for launcher in &report.launchers {
+        let [denied, allowed, opened] = report.counts(launcher);
         line(format_args!(
-            "{launcher}: {} denied, {} allowed; {} that the policy denies are allowed",
-            under(Verdict::Denied),
-            under(Verdict::Allowed),
-            report.probes.iter().filter(opened).count(),
+            "{launcher}: {denied} denied, {allowed} allowed; {opened} that the policy denies are allowed"
         ));
     }
     text

@@ -1,5 +1,7 @@
 //! `airlock audit seccomp`.
 
+mod process;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -22,6 +24,9 @@ struct Proven {
 pub(crate) fn seccomp(args: &SeccompArgs) -> Result<ExitCode> {
     if let Some([before, after]) = args.diff.as_deref() {
         return diff(args, &proven(before)?, &proven(after)?);
+    }
+    if let Some(pid) = args.pid {
+        return process::filters(pid, args);
     }
     let Some(name) = &args.name else { bail!("name a policy or a bundle") };
     let filter = proven(name)?;
@@ -73,27 +78,52 @@ struct JsonRule {
     verdict: String,
 }
 
+/// Name, number, answer.
+type Call = (&'static str, u32, Answer);
+
+/// The calls that are to be shown; all if none is named.
+fn chosen(calls: impl Iterator<Item = Call>, named: &[String]) -> Result<Vec<Call>> {
+    let calls: Vec<_> = calls.collect();
+    if let Some(unknown) = named.iter().find(|name| !calls.iter().any(|(call, ..)| call == name)) {
+        bail!("no system call is called `{unknown}`");
+    }
+    let shown = |name: &str| named.is_empty() || named.iter().any(|wanted| wanted == name);
+    Ok(calls.into_iter().filter(|(name, ..)| shown(name)).collect())
+}
+
+/// Calls, a line each.
+fn lines(calls: &[Call]) -> String {
+    let line = |(name, number, answer): &Call| format!("{number:>4}  {name:<24} {answer}\n");
+    calls.iter().map(line).collect()
+}
+
+/// What was executed, in words.
+fn executed(proof: Proof) -> String {
+    let Proof { numbers, cases, by_pairs } = proof;
+    let pairs = match by_pairs {
+        0 => String::new(),
+        some => format!(" ({some} of them by pairs of arguments)"),
+    };
+    format!("executed {cases} times over {numbers} calls, each as above{pairs}")
+}
+
+impl JsonCall {
+    fn of((name, number, answer): Call) -> JsonCall {
+        let rule = |(when, verdict): (String, _)| JsonRule { when, verdict: format!("{verdict}") };
+        let rules = answer.rules.into_iter().map(rule).collect();
+        JsonCall { name, number, otherwise: answer.otherwise.to_string(), rules }
+    }
+}
+
 const KILLED: &str = "kill process";
 
 impl Proven {
-    /// The calls that are to be shown; all if none is named.
-    fn calls(&self, named: &[String]) -> Result<Vec<(&'static str, u32, Answer)>> {
-        let calls: Vec<_> = self.table.calls().collect();
-        if let Some(unknown) = named.iter().find(|name| !calls.iter().any(|(call, ..)| call == name)) {
-            bail!("no system call is called `{unknown}`");
-        }
-        let shown = |name: &str| named.is_empty() || named.iter().any(|wanted| wanted == name);
-        Ok(calls.into_iter().filter(|(name, ..)| shown(name)).collect())
+    fn calls(&self, named: &[String]) -> Result<Vec<Call>> {
+        chosen(self.table.calls(), named)
     }
 
     fn json(&self, named: &[String]) -> Result<Json> {
-        let rule = |(when, verdict): (String, _)| JsonRule { when, verdict: format!("{verdict}") };
-        let calls = self.calls(named)?.into_iter().map(|(name, number, answer)| JsonCall {
-            name,
-            number,
-            otherwise: answer.otherwise.to_string(),
-            rules: answer.rules.into_iter().map(rule).collect(),
-        });
+        let calls = self.calls(named)?.into_iter().map(JsonCall::of);
         Ok(Json {
             digest: self.program.digest(),
             instructions: self.program.instructions.len(),
@@ -106,23 +136,13 @@ impl Proven {
     }
 
     fn text(&self, named: &[String]) -> Result<String> {
-        let mut text = String::new();
-        for (name, number, answer) in self.calls(named)? {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{number:>4}  {name:<24} {answer}");
-        }
+        let mut text = lines(&self.calls(named)?);
         if named.is_empty() {
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "   *  {:<24} {}", "any other number", self.table.unknown());
             let _ = writeln!(text, "   *  {:<24} {KILLED}", "x32, other architectures");
         }
-        let Proof { numbers, cases, by_pairs } = self.proof;
-        let length = self.program.instructions.len();
-        let _ =
-            write!(text, "{length} instructions; executed {cases} times over {numbers} calls, each as above");
-        let _ = match by_pairs {
-            0 => writeln!(text),
-            some => writeln!(text, " ({some} of them by pairs of arguments)"),
-        };
+        let _ = writeln!(text, "{} instructions; {}", self.program.instructions.len(), executed(self.proof));
         Ok(text)
     }
 }

@@ -1,0 +1,126 @@
+//! No room on the disk and no memory while a sandbox is built.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use airlock_tests::{record_measure, skip};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::stage::{RAN, Stage};
+
+/// A tmpfs that holds so much, over a directory of the stage's caller.
+struct Small(PathBuf);
+
+impl Small {
+    fn over(stage: &Stage, place: PathBuf, room: &str) -> Small {
+        let caller = stage.site.caller();
+        let options = format!("{room},mode=700,uid={0},gid={0}", caller.uid());
+        mount(Some("tmpfs"), &place, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).unwrap();
+        Small(place)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        files_below(&self.0)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        umount2(&self.0, MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+fn state_of(stage: &Stage) -> PathBuf {
+    if stage.site.caller().is_root() { "/run/airlock".into() } else { stage.site.path("state/airlock") }
+}
+
+/// Each file and directory of the state is once the one for which there is no room.
+#[test]
+fn a_state_directory_without_room_is_named_and_nothing_is_left() {
+    if !airlock_tests::is_root() {
+        skip!("needs root, to mount a file system that is full");
+    }
+    let stage = Stage::new(|_| String::new());
+    let mut refused = 0;
+    // The directory itself is the first file of the file system.
+    for files in 1..12 {
+        let small = Small::over(&stage, state_of(&stage), &format!("size=1m,nr_inodes={files}"));
+        let ended = stage.run().end(["echo", RAN.trim_end()]);
+        assert!(small.files().is_empty(), "{:?} {ended}", small.files());
+        if ended.code == 0 {
+            break;
+        }
+        ended.refused(&[&state_of(&stage).display().to_string(), "No space left on device"]);
+        refused += 1;
+    }
+    assert!(refused >= 2, "{refused}");
+    for pages in 1..4 {
+        let small = Small::over(&stage, state_of(&stage), &format!("size={}k", 4 * pages));
+        let filler = small.0.join("filler");
+        fs::write(&filler, vec![0; 4096 * (pages - 1)]).unwrap();
+        // What is left for the rest: nothing, then one page for the record, and none for the next file.
+        fs::write(small.0.join("last"), vec![0; if pages == 1 { 4096 } else { 0 }]).unwrap();
+        let ended = stage.run().end(["echo", RAN.trim_end()]);
+        assert_eq!(small.files().len(), 2, "{ended}");
+        if ended.code != 0 {
+            ended.refused(&["No space left on device"]);
+            refused += 1;
+        }
+    }
+    assert_eq!(stage.left(), "");
+    record_measure(&format!("no room for the state: {refused} refused, nothing left"));
+}
+
+#[test]
+fn an_end_report_without_room_is_named_and_no_part_of_it_is_left() {
+    if !airlock_tests::is_root() {
+        skip!("needs root, to mount a file system that is full");
+    }
+    let stage = Stage::new(|site| {
+        site.folder("reports");
+        String::new()
+    });
+    let place = stage.site.path("reports");
+    for room in ["size=4k", "nr_inodes=1"] {
+        let small = Small::over(&stage, place.clone(), room);
+        let ended = stage.run_reporting_to(&place.join("report.json")).end(["echo", RAN.trim_end()]);
+        assert_eq!(ended.stdout, RAN, "{ended}");
+        let ended = ended.refused(&["report.json", "No space left on device"]);
+        assert!(small.files().is_empty(), "{:?} {ended}", small.files());
+    }
+    assert_eq!(stage.left(), "");
+}
+
+/// Init dies for want of memory at whatever step it is at: said, and all is taken away.
+#[test]
+fn a_memory_limit_below_what_a_sandbox_needs_is_told() {
+    let stage = Stage::new(|_| String::new());
+    if !stage.site.limits() {
+        skip!("needs cgroups of its own");
+    }
+    let (mut at_setup, mut later) = (0, 0);
+    for size in ["4KiB", "16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "1MiB"] {
+        let ended = stage.run().flag("--memory", size).end(["echo", RAN.trim_end()]);
+        match ended.code {
+            0 => assert_eq!(ended.stdout, RAN, "{size}: {ended}"),
+            137 => {
+                later += 1;
+                assert_eq!(ended.report().reason(), "oom", "{size}: {ended}");
+            }
+            _ => {
+                at_setup += 1;
+                ended.refused(&["(", "): "]);
+            }
+        }
+        assert_eq!(stage.left(), "", "{size}");
+    }
+    assert!(at_setup > 0, "a sandbox was built in 4 KiB");
+    record_measure(&format!(
+        "memory limits of 4 KiB to 1 MiB: {at_setup} refused at set-up, {later} ended by it"
+    ));
+}
