@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Kill(KillArgs),
     /// Remove what is left of sandboxes whose monitor was killed
     Gc(FormatArgs),
+    /// See the GPUs of this host
+    Gpu(GpuArgs),
     /// Place scores on a task's ladder
     Score(ScoreArgs),
     /// Print the JSON Schema of end reports
@@ -117,7 +119,8 @@ pub(crate) struct OverrideArgs {
     /// Set a variable (K=V) or pass the caller's (K)
     #[arg(short, long, value_name = "K[=V]")]
     env: Vec<String>,
-    /// GPUs: a count, or devices separated by commas (not built yet: refused)
+    /// GPUs: a count, or devices separated by commas: `all`, an index, GPU:SLICE, a UUID, a PCI address, or a kind
+    /// such as H100 or 1g.10gb (see `airlock gpu list`)
     #[arg(long, value_name = "N|LIST")]
     gpus: Option<String>,
     /// Working directory inside
@@ -133,6 +136,24 @@ pub(crate) struct FormatArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GpuArgs {
+    #[command(subcommand)]
+    pub(crate) command: GpuCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GpuCommand {
+    /// List GPUs, their slices, who uses them, and how they are connected
+    List(FormatArgs),
+    /// Print a CDI document of the GPUs, as JSON, for engines that read one from /etc/cdi
+    Cdi {
+        /// `vendor.com/class` of the devices
+        #[arg(long, default_value = "nvidia.com/gpu", value_name = "KIND")]
+        kind: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::List(args) => commands::sandboxes::list(args),
         Command::Kill(args) => commands::sandboxes::kill(args),
         Command::Gc(args) => commands::sandboxes::gc(args),
+        Command::Gpu(args) => commands::gpu::gpu(args),
         Command::Score(args) => commands::score::score(args),
         Command::ReportSchema => commands::run::report_schema(),
         Command::Completions(args) => commands::completions(args),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::checks;
 use crate::diagnostic::{Diagnostic, Fault, Source};
-use crate::merged::{Gpu, Mount, Policy};
+use crate::merged::{Mount, Policy};
 use crate::schema::{
     At, Document, EnvTable, GpuTable, LandlockTable, LimitsTable, MountTable, NetworkMode, NetworkTable,
     RootKind, RootTable, SeccompTable,
@@ -228,37 +228,62 @@ impl Merge<'_> {
         self.set("limits.core", limits.core, always(Size::parse), |policy| &mut policy.limits.core);
     }
 
+    /// What this layer does not state of GPUs stays as below; `count` and `devices` are stated together.
     fn gpu(&mut self, gpu: At<GpuTable>) {
-        let span = gpu.span();
-        let spot = self.layer.source.spot(span);
+        let spot = self.layer.source.spot(gpu.span());
         let table = gpu.into_inner();
-        let fault = match (&table.count, &table.devices) {
+        match (&table.count, &table.devices) {
             (Some(_), Some(devices)) => {
                 let fault = Fault::new("`count` and `devices` contradict each other");
-                self.fault(devices, fault.help("leave one of them out"));
-                return;
-            }
-            (None, None) => {
-                Some(Fault::new("[gpu] asks for nothing").help("`count = 1`, or `devices = […]`"))
+                return self.fault(devices, fault.help("leave one of them out"));
             }
             (None, Some(devices)) if devices.is_empty() => {
-                Some(Fault::new("`devices` is empty").help("leave [gpu] out for none"))
+                let fault = Fault::new("`devices` is empty").help("leave [gpu] out for none");
+                return self.faults.push(fault.at(spot.place()));
             }
-            _ => None,
-        };
-        if let Some(fault) = fault {
-            self.faults.push(fault.at(spot.place()));
-            return;
+            _ => {}
         }
-        let below = self.policy.gpu.take().unwrap_or_default();
-        let count = table.count.and_then(|count| {
-            let checked = checks::gpu_count(*count);
-            self.ok(&count, checked)
-        });
-        let devices = self.items("gpu.devices", table.devices, checks::word).unwrap_or_default();
-        let capabilities =
-            self.items("gpu.capabilities", table.capabilities, checks::word).unwrap_or(below.capabilities);
-        self.policy.gpu = Some(Gpu { count, devices, capabilities });
+        let mut gpu = self.policy.gpu.take().unwrap_or_default();
+        if table.count.is_some() || table.devices.is_some() {
+            gpu.count = table.count.and_then(|count| {
+                let checked = checks::gpu_count(*count);
+                self.ok(&count, checked)
+            });
+            gpu.devices = self.items("gpu.devices", table.devices, checks::word).unwrap_or_default();
+        }
+        if let Some(words) = self.items("gpu.capabilities", table.capabilities, checks::gpu_capability) {
+            gpu.capabilities = words;
+        }
+        if let Some(features) = self.items("gpu.features", table.features, Ok) {
+            gpu.features = features.into_iter().collect();
+        }
+        if let Some(names) = self.items("gpu.cdi", table.cdi, checks::cdi_name) {
+            gpu.cdi = names;
+        }
+        if let Some(nodes) = self.items("gpu.nodes", table.nodes, checks::render_node) {
+            gpu.nodes = nodes;
+        }
+        for (clause, span) in [
+            ("gpu.shared", table.shared.as_ref().map(At::span)),
+            ("gpu.cdi_hooks", table.cdi_hooks.as_ref().map(At::span)),
+        ] {
+            let spot = span.map(|span| self.layer.source.spot(span));
+            self.policy.spots.extend(spot.map(|spot| (clause.to_owned(), spot)));
+        }
+        gpu.shared = table.shared.map_or(gpu.shared, At::into_inner);
+        gpu.cdi_hooks = table.cdi_hooks.map_or(gpu.cdi_hooks, At::into_inner);
+        // A count or a list that was refused has been told already.
+        let refused = !self.faults.is_empty();
+        if gpu.count.is_none()
+            && gpu.devices.is_empty()
+            && gpu.cdi.is_empty()
+            && gpu.nodes.is_empty()
+            && !refused
+        {
+            let fault = Fault::new("[gpu] asks for nothing").help("`count = 1`, or `devices = […]`");
+            return self.faults.push(fault.at(spot.place()));
+        }
+        self.policy.gpu = Some(gpu);
         self.policy.spots.insert("gpu".into(), spot);
     }
 

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use airlock_runtime::gpu::cdi::Name;
+use airlock_runtime::gpu::nvidia;
 use oci_spec::runtime::Capability;
 
 use crate::diagnostic::{Fault, did_you_mean};
@@ -200,6 +202,29 @@ pub(crate) fn gpu_count(count: i64) -> Result<u32, Fault> {
     u32::try_from(count).ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| {
         Fault::new(format!("{count} is not a number of GPUs")).help("leave [gpu] out for none")
     })
+}
+
+pub(crate) fn gpu_capability(text: String) -> Result<String, Fault> {
+    if nvidia::Capability::from_word(&text).is_some() {
+        return Ok(text);
+    }
+    let known = nvidia::Capability::ALL.map(nvidia::Capability::word).join(", ");
+    Err(Fault::new(format!("`{text}` is not a capability of the driver")).help(known))
+}
+
+pub(crate) fn cdi_name(text: String) -> Result<String, Fault> {
+    let name = text.parse::<Name>().map_err(|error| Fault::new(error.to_string()))?;
+    Ok(name.to_string())
+}
+
+pub(crate) fn render_node(text: String) -> Result<PathBuf, Fault> {
+    let path = inside_path(&text)?;
+    let render = path.strip_prefix("/dev/dri").ok().and_then(|name| name.to_str());
+    let render = render.is_some_and(|name| name.starts_with("renderD") && !name.contains('/'));
+    if render || path == Path::new("/dev/kfd") {
+        return Ok(path);
+    }
+    Err(Fault::new(format!("`{text}` is not a render node")).help("/dev/dri/renderD128 and so on, /dev/kfd"))
 }
 
 pub(crate) fn word(text: String) -> Result<String, Fault> {

@@ -8,9 +8,9 @@ use airlock_runtime::seccomp::{Answer, FilterTable, SeccompError};
 use serde::Serialize;
 
 use crate::diagnostic::{Place, PolicyError};
-use crate::merged::{Limits, Mount, Policy};
+use crate::merged::{Gpu, Limits, Mount, Policy};
 use crate::resolve::filter;
-use crate::schema::{Groups, MountMode, NetworkMode};
+use crate::schema::{CdiHooks, Groups, MountMode, NetworkMode};
 
 /// One clause that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -181,6 +181,25 @@ impl Differences<'_> {
             })
         };
         self.amount("gpu", Some(gpus(self.before)), Some(gpus(self.after)), "GPUs", ToString::to_string);
+        self.gpu_parts();
+    }
+
+    /// What comes with GPUs, or instead of them.
+    fn gpu_parts(&mut self) {
+        let none = Gpu::default();
+        let (old, new) =
+            (self.before.gpu.as_ref().unwrap_or(&none), self.after.gpu.as_ref().unwrap_or(&none));
+        let capabilities = |gpu: &Gpu| gpu.capabilities.iter().cloned().collect();
+        self.each("gpu.capabilities", capabilities(old), capabilities(new), "using the driver for");
+        let features = |gpu: &Gpu| gpu.features.iter().map(|feature| feature.word().to_owned()).collect();
+        self.each("gpu.features", features(old), features(new), "reaching, of the driver,");
+        let cdi = |gpu: &Gpu| gpu.cdi.iter().cloned().collect();
+        self.each("gpu.cdi", cdi(old), cdi(new), "using the device");
+        let nodes = |gpu: &Gpu| gpu.nodes.iter().map(|path| path.display().to_string()).collect();
+        self.each("gpu.nodes", nodes(old), nodes(new), "using the node");
+        self.may("gpu.shared", old.shared, new.shared, "running on a GPU that others hold too");
+        let skips = |gpu: &Gpu| gpu.cdi_hooks == CdiHooks::Skip;
+        self.may("gpu.cdi_hooks", skips(old), skips(new), "a start without the hooks of CDI documents");
     }
 
     fn calls(&mut self) -> Result<(), DiffError> {
@@ -336,6 +355,11 @@ mod tests {
             ("best_effort", "", "best_effort = [\"limits\"]"),
             ("network.mode", "", "[network]\nmode = \"loopback\""),
             ("gpu", "", "[gpu]\ncount = 1"),
+            ("gpu.cdi", "", "[gpu]\ncdi = [\"a.com/b=c\"]"),
+            ("gpu.nodes", "", "[gpu]\nnodes = [\"/dev/kfd\"]"),
+            ("gpu.shared", "[gpu]\ncount = 1", "[gpu]\ncount = 1\nshared = true"),
+            ("gpu.features", "[gpu]\ncount = 1", "[gpu]\ncount = 1\nfeatures = [\"mps\"]"),
+            ("gpu.cdi_hooks", "[gpu]\ncount = 1", "[gpu]\ncount = 1\ncdi_hooks = \"skip\""),
             ("seccomp.profile", "", "[seccomp]\nallow = [\"keyctl\"]"),
             ("seccomp.profile", "", "[seccomp]\nprofile = \"none\""),
             ("landlock.enabled", "", "[landlock]\nenabled = false"),

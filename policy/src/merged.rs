@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use airlock_runtime::spec::GpuFeature;
 use oci_spec::runtime::{Capability, LinuxSeccomp};
 use serde::{Serialize, Serializer};
 
 use crate::diagnostic::{Diagnostic, Fault, Place, PolicyError, Spot};
 use crate::host::TOP;
-use crate::schema::{BestEffort, Groups, Ids, MountMode, NetworkMode, RootKind};
+use crate::schema::{BestEffort, CdiHooks, Groups, Ids, MountMode, NetworkMode, RootKind};
 use crate::units::{Duration, Size};
 
 /// A policy, whole and checked. It serializes to a policy file that needs no other.
@@ -228,8 +229,20 @@ pub struct Gpu {
     /// Or exactly these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
-    /// Driver capabilities.
+    /// Driver capabilities; none stands for `compute` and `utility`.
     pub capabilities: Vec<String>,
+    /// Others may hold the same GPUs at the same time.
+    pub shared: bool,
+    /// Further parts of the driver, and services of it on the host.
+    pub features: BTreeSet<GpuFeature>,
+    /// Devices of the host's CDI documents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cdi: Vec<String>,
+    /// What becomes of a CDI device with hooks.
+    pub cdi_hooks: CdiHooks,
+    /// Render nodes of other vendors' drivers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<PathBuf>,
 }
 
 /// The environment.

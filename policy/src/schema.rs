@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use airlock_runtime::spec::GpuFeature;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -373,8 +374,30 @@ pub(crate) struct GpuTable {
     pub(crate) count: Option<At<i64>>,
     /// Or exactly these: index, UUID, MIG UUID or PCI address.
     pub(crate) devices: Option<At<Vec<At<String>>>>,
-    /// Driver capabilities, as the vendor names them.
+    /// Driver capabilities, as the vendor names them: `compute`, `utility`, `graphics`, `video`. Default: `compute`
+    /// and `utility`.
     pub(crate) capabilities: Option<At<Vec<At<String>>>>,
+    /// Others may hold the same GPUs at the same time. Default: false.
+    pub(crate) shared: Option<At<bool>>,
+    /// Further parts of NVIDIA's driver, and services of it on the host, that are let in.
+    pub(crate) features: Option<At<Vec<At<GpuFeature>>>>,
+    /// Devices of the CDI documents in `/etc/cdi` and `/var/run/cdi`, as `vendor.com/class=name`.
+    pub(crate) cdi: Option<At<Vec<At<String>>>>,
+    /// What becomes of a CDI device that wants programs of the host to be run. Default: `refuse`.
+    pub(crate) cdi_hooks: Option<At<CdiHooks>>,
+    /// Render nodes of other vendors' drivers: `/dev/dri/renderD128` and so on, `/dev/kfd`.
+    pub(crate) nodes: Option<At<Vec<At<String>>>>,
+}
+
+/// What becomes of a CDI device that wants programs of the host to be run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CdiHooks {
+    /// The launch is refused.
+    #[default]
+    Refuse,
+    /// They are left out; Airlock makes the links and the loader's cache of NVIDIA's driver itself.
+    Skip,
 }
 
 /// The environment.

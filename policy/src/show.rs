@@ -101,7 +101,8 @@ mod tests {
             [[mount]]\nsource = \"/srv/data\"\ntarget = \"/data\"\nmode = \"rw\"\n\
             [limits]\ncpus = 1.5\ncpuset = \"0-3\"\nmemory = \"1.5GiB\"\n\
             [landlock]\nread = [\"/usr\"]\n\
-            [gpu]\ncount = 2\ncapabilities = [\"compute\"]\n\
+            [gpu]\ncount = 2\ncapabilities = [\"compute\"]\nshared = true\nfeatures = [\"gds\"]\n\
+            cdi = [\"a.com/b=c\"]\ncdi_hooks = \"skip\"\nnodes = [\"/dev/kfd\"]\n\
             [env.set]\n\"a b\" = \"# \\\"quoted\\\"\\nfoo = 1 \\u007f\"\n";
         std::fs::write(&file, text).unwrap();
         for arg in builtin::names().map(String::from).chain([file.display().to_string()]) {

@@ -100,6 +100,12 @@ const BAD: &[(&str, (usize, usize), &str, &str)] = &[
     ("[gpu]\ncount = 0", (3, 9), "0 is not a number of GPUs", "leave [gpu] out"),
     ("[gpu]\ncount = 1\ndevices = [\"0\"]", (4, 11), "contradict each other", "leave one"),
     ("[gpu]\ndevices = [\"\"]", (3, 12), "empty", ""),
+    ("[gpu]\nshared = true", (2, 1), "asks for nothing", "count = 1"),
+    ("[gpu]\ncount = 1\ncapabilities = [\"all\"]", (4, 17), "`all` is not a capability", "compute, utility"),
+    ("[gpu]\ncount = 1\nfeatures = [\"mpss\"]", (4, 13), "unknown value `mpss`", "did you mean `mps`?"),
+    ("[gpu]\ncdi = [\"gpu\"]", (3, 8), "is not the name of a CDI device", ""),
+    ("[gpu]\nnodes = [\"/dev/dri/card0\"]", (3, 10), "is not a render node", "/dev/kfd"),
+    ("[gpu]\nnodes = [\"/dev/dri/renderD1/../../sda\"]", (3, 10), "", ""),
     // Environment.
     ("[env]\npass = [\"LANG\", \"A=B\"]", (3, 17), "holds no `=`", ""),
     ("[env]\nset = { \"\" = \"x\" }", (3, 9), "name is not empty", ""),

@@ -74,6 +74,8 @@ fn facts(root: bool) -> HostFacts {
         ]),
         proc_covered: false,
         crooked_targets: BTreeMap::new(),
+        gpu: None,
+        gpu_host: None,
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::CgroupFacts;
+use crate::gpu;
 use crate::ids::HostIds;
 use crate::spec::{RootKind, Spec, Writable};
 use crate::sys;
@@ -54,6 +55,10 @@ pub struct HostFacts {
     /// Mount targets that lead through a link or a non-directory of a root that is a directory, and what is
     /// there.
     pub crooked_targets: BTreeMap<PathBuf, String>,
+    /// The GPUs that the sandbox gets; `None`: none was chosen.
+    pub gpu: Option<gpu::Selection>,
+    /// What the host has for them; `None`: it was not looked at.
+    pub gpu_host: Option<gpu::GpuHost>,
 }
 
 /// What a path of the host is.
@@ -105,6 +110,9 @@ pub enum HostError {
         /// Why.
         source: io::Error,
     },
+    /// The GPUs' side of the host could not be read.
+    #[error("gpu: {0}")]
+    Gpu(#[from] gpu::host::GpuHostError),
     /// The control group facts could not be read.
     #[error(transparent)]
     Cgroups(#[from] crate::cgroups::CgroupError),
@@ -116,9 +124,10 @@ pub enum HostError {
 }
 
 impl HostFacts {
-    /// Reads the facts. `ids` were allocated before (see [`crate::ids`]).
+    /// Reads the facts. `ids` were allocated before (see [`crate::ids`]). No GPU is chosen; see
+    /// [`HostFacts::with_gpu`].
     pub fn read(spec: &Spec, ids: HostIds) -> Result<HostFacts, HostError> {
-        Ok(HostFacts::without_spec()?.with_spec(spec, ids))
+        HostFacts::without_spec()?.with_spec(spec, ids).with_gpu(spec, None)
     }
 
     /// Reads what is the same for every spec: no ids are given, and nothing is known of any path. Which ids a sandbox
@@ -148,6 +157,8 @@ impl HostFacts {
             ids: HostIds::Caller,
             sources: BTreeMap::new(),
             crooked_targets: BTreeMap::new(),
+            gpu: None,
+            gpu_host: None,
         })
     }
 
@@ -157,6 +168,29 @@ impl HostFacts {
         let sources = named_paths(spec).map(|path| (path.to_path_buf(), SourceFacts::read(path))).collect();
         let root = matches!(ids, HostIds::Range { .. });
         HostFacts { root, ids, sources, crooked_targets: crooked_targets(spec), ..self }
+    }
+
+    /// Adds what a spec with GPUs needs to be known, and the choice that was made for it. To be called last: what is
+    /// looked at depends on the rest.
+    ///
+    /// # Errors
+    /// Something of it is there and cannot be read.
+    pub fn with_gpu(
+        mut self,
+        spec: &Spec,
+        selection: Option<gpu::Selection>,
+    ) -> Result<HostFacts, HostError> {
+        let Some(asked) = &spec.airlock.gpu else { return Ok(self) };
+        self.gpu_host = Some(gpu::GpuHost::read(asked, &spec.airlock.root, selection.as_ref())?);
+        self.gpu = selection;
+        // What cannot be given is the plan's to say.
+        if let Ok(Some(provided)) = gpu::provided(spec, &self) {
+            for path in named_paths(&provided) {
+                self.sources.entry(path.into()).or_insert_with(|| SourceFacts::read(path));
+            }
+            self.crooked_targets = crooked_targets(&provided);
+        }
+        Ok(self)
     }
 }
 

@@ -6,6 +6,7 @@
 mod capabilities;
 pub mod cgroups;
 pub mod doctor;
+pub mod gpu;
 pub mod host;
 mod idmap;
 pub mod ids;

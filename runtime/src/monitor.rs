@@ -400,6 +400,8 @@ impl Sandbox {
             enforced: self.evidence.clone(),
             lowered: self.plan.lowered.clone(),
             left_behind,
+            // Whoever holds the leases adds it.
+            gpus: None,
         }
     }
 }

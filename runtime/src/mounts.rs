@@ -163,6 +163,19 @@ pub(crate) fn clone_tree(
     }
 }
 
+/// A clone of a device node of the host. That it is the planned device is seen on the clone itself, which nobody can
+/// change any more; it alone is mounted with devices allowed.
+fn clone_device(source: &Path, (major, minor): (u32, u32)) -> io::Result<OwnedFd> {
+    let flags = MountFlags { no_exec: true, ..MountFlags::default() };
+    let (tree, _) = clone_tree(source, FileKind::CharDevice, flags, None)?;
+    let device = rustix::fs::fstat(&tree)?.st_rdev;
+    let found = (rustix::fs::major(device), rustix::fs::minor(device));
+    if found == (major, minor) {
+        return Ok(tree);
+    }
+    Err(io::Error::other(format!("is device {}:{}, and should be {major}:{minor}", found.0, found.1)))
+}
+
 /// Puts an entry at `path` of a mount that nobody else sees yet. The umask is 0, so that modes are as stated
 /// (crun#1047).
 fn make(mount: BorrowedFd<'_>, path: &Path, owner: Option<Owner>, entry: &Entry) -> io::Result<()> {
@@ -171,7 +184,7 @@ fn make(mount: BorrowedFd<'_>, path: &Path, owner: Option<Owner>, entry: &Entry)
         Entry::Dir { mode } => {
             rustix::fs::mkdirat(mount, path, Mode::from_raw_mode(*mode))?;
         }
-        Entry::File { mode, content } => create(mount, path, *mode)?.write_all(content.as_bytes())?,
+        Entry::File { mode, content } => create(mount, path, *mode)?.write_all(content)?,
         Entry::Copy { source } => match small_file(source) {
             Ok(content) => create(mount, path, 0o644)?.write_all(&content)?,
             Err(error)
@@ -362,11 +375,34 @@ pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
             mounts.dying.extend(holder);
             Ok(())
         }
+        Action::CloneDevice { mount, source, major, minor } => {
+            mounts.insert(*mount, clone_device(source, (*major, *minor))?);
+            Ok(())
+        }
         Action::Make { mount, path, owner, entry } => {
             let owner = (*owner != mounts.builder).then_some(*owner);
             make(mounts.get(*mount)?, path, owner, entry)
         }
         Action::Seal { mount } => seal(mounts.get(*mount)?),
         other => Err(io::Error::other(format!("`{other}` is not a step of this side"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CVE-2024-0132, CVE-2025-23359: what was checked by name was another thing when it was used by name.
+    #[test]
+    fn a_node_that_became_another_device_is_not_mounted() {
+        if !crate::host::is_root() {
+            return;
+        }
+        assert!(clone_device(Path::new("/dev/null"), (1, 3)).is_ok());
+        let refused = clone_device(Path::new("/dev/zero"), (1, 3)).unwrap_err().to_string();
+        assert_eq!(refused, "is device 1:5, and should be 1:3");
+        for no_node in ["/dev", "/etc/passwd", "/dev/fd/0"] {
+            assert!(clone_device(Path::new(no_node), (1, 3)).is_err(), "{no_node}");
+        }
     }
 }

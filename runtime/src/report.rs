@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gpu::GpuReport;
 use crate::host::Walk;
 use crate::plan::Lowered;
 use crate::spec::Spec;
@@ -65,6 +66,8 @@ pub struct EndReport {
     pub lowered: Vec<Lowered>,
     /// What could not be taken away afterwards.
     pub left_behind: Option<String>,
+    /// GPUs that it had, and how it left them.
+    pub gpus: Option<GpuReport>,
 }
 
 /// Block device traffic.
@@ -146,6 +149,7 @@ impl EndReport {
             enforced: Vec::new(),
             lowered: Vec::new(),
             left_behind: None,
+            gpus: None,
         }
     }
 

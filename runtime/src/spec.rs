@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::gpu::ldcache::Entry;
 
 /// What a sandbox is to be on this host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +52,7 @@ pub struct Extension {
     pub best_effort: BTreeSet<BestEffort>,
     /// GPUs asked for.
     pub gpu: Option<Gpu>,
-    /// Policy clause each mount comes from, by destination.
+    /// Policy clause that a mount, and what GPUs bring, comes from, by path inside.
     pub origins: BTreeMap<PathBuf, String>,
 }
 
@@ -121,6 +124,13 @@ pub enum Node {
         /// The host's file.
         source: PathBuf,
     },
+    /// A cache of the dynamic loader.
+    LoaderCache {
+        /// Absolute path inside.
+        path: PathBuf,
+        /// What it finds.
+        entries: Vec<Entry>,
+    },
 }
 
 /// How ids inside relate to ids of the host.
@@ -187,14 +197,56 @@ pub enum BestEffort {
 
 /// GPUs asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Gpu {
     /// How many, of any kind.
     pub count: Option<u32>,
     /// Or exactly these: index, UUID, MIG UUID or PCI address.
     pub devices: Vec<String>,
-    /// Driver capabilities, as the vendor names them.
+    /// Driver capabilities, as the vendor names them; empty: `compute` and `utility`.
     pub capabilities: Vec<String>,
+    /// Others may hold the same GPUs at the same time.
+    pub shared: bool,
+    /// What else of the driver is let in.
+    pub features: BTreeSet<GpuFeature>,
+    /// Devices of the host's CDI documents, as `vendor.com/class=name`.
+    pub cdi: Vec<String>,
+    /// Hooks of CDI documents are left out, instead of refused.
+    pub skip_hooks: bool,
+    /// Render nodes of other vendors' drivers.
+    pub nodes: Vec<PathBuf>,
+}
+
+/// A part of NVIDIA's driver, or a service of it on the host, that is let in on request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GpuFeature {
+    /// Memory of the GPU mapped for the CPU: `/dev/gdrdrv`.
+    Gdrcopy,
+    /// GPUDirect Storage: `/dev/nvidia-fs0` and so on.
+    Gds,
+    /// Memory exchange between machines: IMEX channel 0.
+    Imex,
+    /// The socket of nvidia-persistenced.
+    Persistenced,
+    /// The socket of the fabric manager.
+    Fabricmanager,
+    /// The control socket of the multi-process service.
+    Mps,
+}
+
+impl GpuFeature {
+    /// As policies write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            GpuFeature::Gdrcopy => "gdrcopy",
+            GpuFeature::Gds => "gds",
+            GpuFeature::Imex => "imex",
+            GpuFeature::Persistenced => "persistenced",
+            GpuFeature::Fabricmanager => "fabricmanager",
+            GpuFeature::Mps => "mps",
+        }
+    }
 }
 
 impl Spec {

@@ -19,6 +19,7 @@ pub mod browser;
 mod caller;
 mod census;
 pub mod cgroup;
+mod gpus;
 mod graded;
 mod probe;
 pub mod reader;
@@ -30,6 +31,7 @@ mod site;
 
 pub use caller::Caller;
 pub use census::Census;
+pub use gpus::Gpus;
 pub use graded::{Graded, GradedRun, Lead, LiveRun, fraction};
 pub use probe::Outcome;
 pub use report::Report;

@@ -65,13 +65,7 @@ impl<'a> Run<'a> {
 
     /// In a mount namespace of its own, which root changes by this shell script first.
     pub fn where_root_did(mut self, script: &str) -> Self {
-        let caller = match self.site.caller() {
-            Caller::User(id) => format!("setpriv --reuid {id} --regid {id} --clear-groups "),
-            Caller::Root | Caller::Self_ => String::new(),
-        };
-        let script = format!("set -e\n{script}\nexec {caller}\"$0\" \"$@\"");
-        let mut command = self.site.roots_command(Path::new("/usr/bin/unshare"));
-        command.args(["--mount", "--propagation", "private", "bash", "-c", &script]);
+        let mut command = where_root_did(self.site, script);
         command.arg(self.command.get_program()).args(self.command.get_args());
         command.stdin(Stdio::null());
         self.command = command;
@@ -306,6 +300,18 @@ impl fmt::Display for Ended {
         writeln!(f, "stdout: {}", self.stdout.get(..2000).unwrap_or(&self.stdout))?;
         write!(f, "stderr: {}", self.stderr)
     }
+}
+
+/// What runs the command that follows as the site's caller, in a mount namespace that root changed by this script.
+pub(crate) fn where_root_did(site: &Site, script: &str) -> Command {
+    let caller = match site.caller() {
+        Caller::User(id) => format!("setpriv --reuid {id} --regid {id} --clear-groups "),
+        Caller::Root | Caller::Self_ => String::new(),
+    };
+    let script = format!("set -e\n{script}\nexec {caller}\"$0\" \"$@\"");
+    let mut command = site.roots_command(Path::new("/usr/bin/unshare"));
+    command.args(["--mount", "--propagation", "private", "bash", "-c", &script]);
+    command
 }
 
 /// Starts any command.

@@ -202,6 +202,19 @@ impl Site {
         crate::run::start(command, Duration::from_secs(60))
     }
 
+    /// `airlock WORDS`, as the caller, to its end, in a mount namespace of its own, which root changes by this shell
+    /// script first.
+    #[track_caller]
+    pub fn airlock_where_root_did<S: AsRef<OsStr>>(
+        &self,
+        script: &str,
+        words: impl IntoIterator<Item = S>,
+    ) -> crate::Ended {
+        let mut command = crate::run::where_root_did(self, script);
+        command.arg(self.airlock()).args(words);
+        crate::run::start(command, Duration::from_secs(60)).end()
+    }
+
     /// Starts `airlock task WORDS` (`run` or `resume`, the task or the run, and flags), as the caller: with Airlock's
     /// other programs beside it, below the site's cgroup, and lowered where this caller cannot have it whole. What
     /// follows `--agent` must come last.

@@ -16,6 +16,8 @@ use crate::output;
 pub(crate) mod audit;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod gpu;
+pub(crate) mod gpu_cdi;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod run;

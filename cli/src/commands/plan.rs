@@ -27,6 +27,6 @@ pub(crate) fn plan(args: PlanArgs) -> Result<ExitCode> {
 /// The plan as it would be launched, but that no range of ids is taken: it has the pool's first.
 pub(crate) fn shown(spec: &Spec, cgroup_parent: Option<CgroupPath>) -> Result<Plan> {
     let ids = if is_root() { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
-    let facts = HostFacts::read(spec, ids)?;
+    let facts = HostFacts::read(spec, ids)?.with_gpu(spec, super::gpu::selection(spec)?)?;
     Ok(compile(spec, &facts, &Placement { id: "ID".into(), cgroup_parent })?)
 }

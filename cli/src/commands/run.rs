@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use airlock_runtime::gpu::Tenancy;
 use airlock_runtime::launch::{LaunchError, LaunchOptions};
 use airlock_runtime::report::{EndReport, Reason, ReportPlace};
 use airlock_runtime::state::Sandboxes;
@@ -37,17 +38,21 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     if let Some(process) = spec.oci.process_mut() {
         process.set_terminal(Some(terminal));
     }
+    let tenancy = super::gpu::tenancy(&spec, &format!("sandbox {id}"))
+        .inspect_err(|error| write_failure(place.as_ref(), &id, Some(&spec), &format!("{error:#}")))?;
     let options = LaunchOptions {
         id: Some(id.clone()),
         cgroup_parent,
         report: place.as_ref().map(|place| place.record().clone()),
+        gpu: tenancy.as_ref().map(|tenancy| tenancy.selection().clone()),
         ..LaunchOptions::default()
     };
     if args.detach {
-        return super::sandboxes::detach(&id, &spec, options, place);
+        return super::sandboxes::detach(&id, &spec, options, place, tenancy);
     }
     match monitor::run(&spec, options) {
-        Ok(end) => {
+        Ok(mut end) => {
+            end.gpus = tenancy.map(Tenancy::end);
             if let Some(place) = place {
                 place.write(&end).with_context(|| format!("writing {}", place.record().path.display()))?;
             }
@@ -99,6 +104,9 @@ fn tell(end: &EndReport) {
     };
     if !why.is_empty() {
         output::error(&anyhow::anyhow!("{why}"));
+    }
+    for left in end.gpus.iter().flat_map(|gpus| &gpus.left) {
+        output::error(&anyhow::anyhow!("gpu: {left}"));
     }
     if let Some(left) = &end.left_behind {
         output::error(&anyhow::anyhow!("{left}; `airlock gc` removes what is left"));

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use airlock_runtime::cgroups::CgroupFacts;
+use airlock_runtime::gpu::Tenancy;
 use airlock_runtime::launch::{END_TIMEOUT, LaunchOptions};
 use airlock_runtime::monitor::{self, Detached};
 use airlock_runtime::report::ReportPlace;
@@ -62,9 +63,13 @@ pub(crate) fn detach(
     spec: &Spec,
     options: LaunchOptions,
     place: Option<ReportPlace>,
+    tenancy: Option<Tenancy>,
 ) -> Result<ExitCode> {
     match monitor::detach(spec, options)? {
         Detached::Parent { id } => {
+            if let Some(tenancy) = tenancy {
+                tenancy.leave_to_fork();
+            }
             output::print(&format!("{id}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -72,7 +77,10 @@ pub(crate) fn detach(
             output::error(&anyhow::anyhow!("{message}"));
             Ok(ExitCode::from(status))
         }
-        Detached::Monitor { result } => {
+        Detached::Monitor { mut result } => {
+            if let (Ok(end), Some(tenancy)) = (&mut *result, tenancy) {
+                end.gpus = Some(tenancy.end());
+            }
             super::run::finish_detached(*result, id, spec, place.as_ref());
             Ok(ExitCode::SUCCESS)
         }

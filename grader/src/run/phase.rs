@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use airlock_policy::{Duration, HostTree, Mount, MountMode, Policy, ResolveInput, resolve};
 use airlock_runtime::Spec;
+use airlock_runtime::gpu::Tenancy;
 use airlock_runtime::launcher::{Freezing, LauncherError, Request, Running};
 use airlock_runtime::report::{EndReport, Reason};
 use rustix::fs::{Mode, OFlags};
@@ -68,6 +69,8 @@ pub(crate) struct RunningPhase {
     running: AsyncFd<Running>,
     /// It was killed because the disk was nearly full.
     full: Cell<bool>,
+    /// Its GPUs; given back on drop.
+    tenancy: Option<Tenancy>,
 }
 
 /// A phase that has ended.
@@ -131,12 +134,21 @@ impl Supervisor {
         let (stderr, err) = LogPump::start(&dir.join("stderr.log"), LOG_CAP)?;
         self.logs.borrow_mut().insert(number, [out, err]);
         self.append(Event::PhaseStarted { phase: number, name: name.to_owned(), spec: digest, deadline_ns })?;
+        let tenancy = match self.tenancy(name, &spec).await? {
+            Ok(tenancy) => tenancy,
+            Err(error) => {
+                let report = EndReport::setup_failed("", &spec, &error.to_string());
+                self.finish_logs(number).await;
+                return Ok(Start::Failed(self.end_phase(number, name, report, None)?));
+            }
+        };
         let request = Request {
             stdio: Some([null()?, stdout, stderr]),
             pass,
             cgroup_parent: self.cgroup_parent.clone(),
             report: Some(dir.join("end.json")),
             hold: Some(leftovers::hold(&dir)?),
+            gpu: tenancy.as_ref().map(|tenancy| tenancy.selection().clone()),
         };
         let (launcher, ordered) = (Arc::clone(&self.launcher), Arc::clone(&spec));
         let launched = blocking(move || launcher.launch(&ordered, request)).await?;
@@ -146,7 +158,7 @@ impl Supervisor {
                 let running = unsafe { AsyncFd::register_with_interest(running, Interest::READABLE) };
                 let running = running.map_err(|error| call("watching a sandbox")(error.into()))?;
                 let full = Cell::new(false);
-                Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, full })))
+                Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, full, tenancy })))
             }
             Err(LauncherError::Sandbox { message, status }) => {
                 let report = EndReport::setup_failed("", &spec, &message);
@@ -176,7 +188,7 @@ impl Supervisor {
         reason: Option<Reason>,
     ) -> Result<Ended, RunError> {
         self.watch(&phase).await?;
-        let RunningPhase { number, name, spec, running, full } = *phase;
+        let RunningPhase { number, name, spec, running, full, tenancy } = *phase;
         let running = running.into_inner();
         let id = running.id().to_owned();
         let mut report = match running.wait() {
@@ -186,6 +198,9 @@ impl Supervisor {
             Err(error) => return Err(error.into()),
         };
         self.finish_logs(number).await;
+        if let Some(tenancy) = tenancy {
+            report.gpus = Some(blocking(move || tenancy.end()).await?);
+        }
         if full.get() {
             report.reason = Reason::SupervisorLost;
             report.error =

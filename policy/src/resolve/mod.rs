@@ -14,10 +14,10 @@ use oci_spec::runtime::{
     LinuxBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, SpecBuilder,
 };
 
-use crate::diagnostic::{Fault, PolicyError};
+use crate::diagnostic::PolicyError;
 use crate::host::HostTree;
-use crate::merged::{Policy, Writable};
-use crate::schema::{BestEffort, Groups, Ids, NetworkMode, RootKind};
+use crate::merged::{Gpu, Policy, Writable};
+use crate::schema::{BestEffort, CdiHooks, Groups, Ids, NetworkMode, RootKind};
 
 pub(crate) use seccomp::filter;
 
@@ -45,11 +45,13 @@ const NAMESPACES: [LinuxNamespaceType; 7] = [
 
 /// Parts of `/proc` that show or reach the host's kernel: a superset of what OCI engines mask. `/sys` is
 /// never mounted. `/proc/kallsyms` holds addresses where kernel.kptr_restrict and kernel.perf_event_paranoid are
-/// low, as profilers like it. `/proc/modules` stays: the NVIDIA libraries look there for their driver.
-const MASKED: [&str; 19] = [
+/// low, as profilers like it. `/proc/driver` lists every GPU; a sandbox with some has one with these alone.
+/// `/proc/modules` stays: the NVIDIA libraries look there for their driver.
+const MASKED: [&str; 20] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/config.gz",
+    "/proc/driver",
     "/proc/interrupts",
     "/proc/kallsyms",
     "/proc/kcore",
@@ -76,9 +78,6 @@ const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", 
 /// # Errors
 /// A clause that this Airlock cannot keep, or that the host has no ground for, with its place in the policy.
 pub fn resolve(policy: &Policy, input: &ResolveInput) -> Result<Spec, PolicyError> {
-    if policy.gpu.is_some() {
-        return Err(policy.fault("gpu", Fault::new("GPU pass-through is not built yet")));
-    }
     let root = root::assemble(policy, &input.host)?;
     let process = process::process(policy, &input.args, &input.caller_env, &root.home)?;
     let mut linux = LinuxBuilder::default()
@@ -152,9 +151,22 @@ fn extension(
                 BestEffort::Devices => spec::BestEffort::Devices,
             })
             .collect(),
-        gpu: None,
+        gpu: policy.gpu.as_ref().map(gpu),
         origins,
     })
+}
+
+fn gpu(gpu: &Gpu) -> spec::Gpu {
+    spec::Gpu {
+        count: gpu.count,
+        devices: gpu.devices.clone(),
+        capabilities: gpu.capabilities.clone(),
+        shared: gpu.shared,
+        features: gpu.features.clone(),
+        cdi: gpu.cdi.clone(),
+        skip_hooks: gpu.cdi_hooks == CdiHooks::Skip,
+        nodes: gpu.nodes.clone(),
+    }
 }
 
 fn namespaces() -> Result<Vec<LinuxNamespace>, PolicyError> {

@@ -185,7 +185,8 @@ fn node_path(node: &Node) -> &Path {
         Node::Dir { path, .. }
         | Node::Link { path, .. }
         | Node::File { path, .. }
-        | Node::Copy { path, .. } => path,
+        | Node::Copy { path, .. }
+        | Node::LoaderCache { path, .. } => path,
     }
 }
 
@@ -378,10 +379,18 @@ fn an_empty_root_has_no_program_of_the_host() {
 }
 
 #[test]
-fn what_is_not_built_yet_is_refused_by_name() {
-    let overrides = Overrides { gpus: Some("1".into()), ..Overrides::default() };
-    let error = resolve(&load("base", &overrides), &input()).unwrap_err().to_string();
-    assert!(error.contains("command line:1:8: GPU pass-through is not built yet"), "{error}");
+fn gpus_are_asked_for_in_the_specs_words() {
+    let overrides = Overrides { gpus: Some("2".into()), ..Overrides::default() };
+    let spec = resolve(&load("base", &overrides), &input()).unwrap();
+    let gpu = spec.airlock.gpu.unwrap();
+    assert_eq!((gpu.count, gpu.shared, gpu.skip_hooks), (Some(2), false, false));
+    let text = "[gpu]\ndevices = [\"GPU-1\"]\nshared = true\nfeatures = [\"mps\"]\ncdi = [\"a.com/b=c\"]\n\
+        cdi_hooks = \"skip\"\nnodes = [\"/dev/dri/renderD128\"]";
+    let gpu = resolved(&extended(text)).airlock.gpu.unwrap();
+    assert_eq!(gpu.devices, ["GPU-1"]);
+    assert_eq!(gpu.cdi, ["a.com/b=c"]);
+    assert_eq!(gpu.features, [spec::GpuFeature::Mps].into());
+    assert!(gpu.shared && gpu.skip_hooks && gpu.nodes.len() == 1);
 }
 
 #[test]

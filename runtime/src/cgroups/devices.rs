@@ -242,6 +242,15 @@ impl DeviceFilter {
     }
 }
 
+impl fmt::Display for DeviceFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, rest) = if self.allow { ("refuse", "allow") } else { ("allow", "refuse") };
+        let listed: Vec<_> = self.exceptions.iter().map(ToString::to_string).collect();
+        let listed = if listed.is_empty() { "no device".into() } else { listed.join(", ") };
+        write!(f, "{verb} {listed}; {rest} every other device")
+    }
+}
+
 /// The device filter as the kernel tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceReadback {

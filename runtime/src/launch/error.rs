@@ -248,7 +248,9 @@ fn hint(step: &Step, errno: Option<i32>) -> Option<&'static str> {
         (Action::EnterWorkingDirectory { .. }, libc::ENOENT) => {
             Some("the working directory does not exist inside")
         }
-        (Action::CloneTree { .. }, libc::EACCES) => Some("you may not look into that directory"),
+        (Action::CloneTree { .. } | Action::CloneDevice { .. }, libc::EACCES) => {
+            Some("you may not look into that directory")
+        }
         _ => None,
     }
 }

@@ -22,7 +22,8 @@ pub use self::error::LaunchError;
 pub(crate) use self::message::{Channel, FromInit, Probe, ToInit};
 pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
-use crate::host::privileged;
+use crate::gpu::{self, Selection};
+use crate::host::{HostError, privileged};
 use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Placement, Plan, Step, plan_with};
@@ -52,6 +53,8 @@ pub struct LaunchOptions {
     pub report: Option<ReportRecord>,
     /// How long init may take to build the sandbox; absent: 60 s.
     pub build_timeout: Option<Duration>,
+    /// The GPUs that were chosen for the spec, which somebody holds leases of.
+    pub gpu: Option<Selection>,
 }
 
 /// A sandbox that is built and verified, or runs.
@@ -107,7 +110,10 @@ impl Sandbox {
         let mut parts = Parts::default();
         parts.state = Some(sandboxes.create(&id, spec, options.report.clone())?);
         let ids = parts.take_ids(spec, &sandboxes, &id)?;
-        let facts = prepared.facts.with_spec(spec, ids);
+        if options.gpu.is_some() {
+            gpu::host::ensure_unified_memory().map_err(HostError::from)?;
+        }
+        let facts = prepared.facts.with_spec(spec, ids).with_gpu(spec, options.gpu)?;
         checks::own_state(spec, &facts, sandboxes.root())?;
         parts.kept = checks::kept_directory(spec)?;
         let placement = Placement { id, cgroup_parent: options.cgroup_parent };

@@ -15,6 +15,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::gpu::Selection;
 use crate::launch::{Channel, LaunchError};
 use crate::report::EndReport;
 use crate::spec::Spec;
@@ -38,6 +39,7 @@ pub(super) struct Order<'a> {
     pub(super) pass: Vec<i32>,
     pub(super) cgroup_parent: Option<PathBuf>,
     pub(super) report: Option<PathBuf>,
+    pub(super) gpu: Option<Selection>,
 }
 
 /// From the supervisor to a monitor.

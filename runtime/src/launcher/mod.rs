@@ -29,6 +29,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 
 pub(crate) use self::line::{Asked, Line, Wish};
 use self::line::{FromMonitor, Frozen, Order, ToMonitor, read_document, write_document};
+use crate::gpu::Selection;
 use crate::launch::{Channel, LaunchError, checks};
 use crate::report::EndReport;
 use crate::spec::Spec;
@@ -56,6 +57,8 @@ pub struct Request {
     pub cgroup_parent: Option<PathBuf>,
     /// Absolute path of a file that gets the end report too, even if the supervisor has died.
     pub report: Option<PathBuf>,
+    /// The GPUs that were chosen for the spec, which the supervisor holds leases of.
+    pub gpu: Option<Selection>,
     /// Kept open until the monitor is gone, or with it the order that never became one: a file with a lock (flock(2))
     /// tells everyone when neither can start or write anything any more. The payload does not get it.
     pub hold: Option<OwnedFd>,
@@ -149,6 +152,7 @@ impl Launcher {
             pass: request.pass.iter().map(|(_, number)| *number).collect(),
             cgroup_parent: request.cgroup_parent,
             report: request.report,
+            gpu: request.gpu,
         });
         let order = order.map_err(call("writing the order"))?;
         let (line, other) = Channel::pair().map_err(call("socketpair"))?;

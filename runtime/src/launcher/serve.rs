@@ -141,7 +141,7 @@ impl Job {
 
     /// Makes this process a monitor, from the sandbox's start to its end.
     fn perform(self, line: &Line) {
-        let Order { spec, cgroup_parent, .. } = self.order;
+        let Order { spec, cgroup_parent, gpu, .. } = self.order;
         let record = self.report.as_ref().map(|place| place.record().clone());
         let mut named = String::new();
         let result = become_monitor(self.stdio)
@@ -155,6 +155,7 @@ impl Job {
                     cgroup_parent,
                     pass: self.pass,
                     report: record,
+                    gpu,
                     ..LaunchOptions::default()
                 };
                 monitor::run_on_line(&spec, options, self.prepared, line)

@@ -22,10 +22,15 @@ pub(super) fn rules(spec: &Spec, landlock: &Landlock) -> Vec<LandlockRule> {
     }
     if assembled {
         let files = spec.airlock.skeleton.iter().filter_map(|node| match node {
-            Node::File { path, .. } | Node::Copy { path, .. } => path.parent(),
+            Node::File { path, .. } | Node::Copy { path, .. } | Node::LoaderCache { path, .. } => {
+                path.parent()
+            }
             Node::Dir { .. } | Node::Link { .. } => None,
         });
-        let directories: BTreeSet<&Path> = files.filter(|parent| *parent != Path::new("/")).collect();
+        // In the sandbox's own file systems over the kernel's, the mount has a rule.
+        let covered = |path: &Path| ["/proc", "/sys"].iter().any(|tree| path.starts_with(tree));
+        let directories: BTreeSet<&Path> =
+            files.filter(|parent| *parent != Path::new("/") && !covered(parent)).collect();
         grants.extend(
             directories.into_iter().map(|path| (path.to_path_buf(), Access { exec: false, ..reading })),
         );

@@ -23,6 +23,7 @@ pub use self::step::{
     Access, Action, Entry, Idmap, LandlockRule, Limit, MountFlags, MountId, Namespace, Owner, Step,
 };
 use crate::cgroups::{CgroupError, CgroupPath, CgroupTarget, DeviceFilter, Needs};
+use crate::gpu::{self, GpuError};
 use crate::host::HostFacts;
 use crate::ids::IdMaps;
 use crate::seccomp::{self, Program, SeccompError};
@@ -206,6 +207,9 @@ pub enum PlanError {
         /// Limit.
         limit: usize,
     },
+    /// GPUs cannot be given.
+    #[error("gpu: {0}")]
+    Gpu(#[from] GpuError),
     /// Named in the policy language but not built.
     #[error("{clause}: {what}")]
     Unsupported {
@@ -231,15 +235,11 @@ pub(crate) fn plan_with(
     placement: &Placement,
     filter: Option<&Program>,
 ) -> Result<Plan, PlanError> {
+    let with_gpu = gpu::provided(spec, facts)?;
+    let spec = with_gpu.as_ref().unwrap_or(spec);
     let process =
         spec.oci.process().as_ref().ok_or(PlanError::Missing { clause: "process", what: "process" })?;
     let linux = spec.oci.linux().as_ref().ok_or(PlanError::Missing { clause: "root", what: "linux" })?;
-    if spec.airlock.gpu.is_some() {
-        return Err(PlanError::Unsupported {
-            clause: "gpu",
-            what: "GPU pass-through is not part of this version",
-        });
-    }
     let payload = payload(process)?;
     let identity = identity::resolve(spec, facts)?;
     let (mut layout, overlays) = layout::compile(spec, facts, &identity)?;

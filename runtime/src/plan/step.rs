@@ -68,7 +68,8 @@ pub enum Entry {
         /// Permission bits.
         mode: u32,
         /// Its bytes.
-        content: String,
+        #[serde(serialize_with = "text")]
+        content: Vec<u8>,
     },
     /// A copy of a small regular file of the host; left out where the host has none that everybody may read.
     Copy {
@@ -192,6 +193,17 @@ pub enum Action {
         flags: MountFlags,
         /// Id map on it.
         idmap: Option<Idmap>,
+    },
+    /// Clone a device node of the host as a mount of its own.
+    CloneDevice {
+        /// Name of the new mount.
+        mount: MountId,
+        /// The host's path.
+        source: PathBuf,
+        /// Major number that it must have.
+        major: u32,
+        /// Minor number that it must have.
+        minor: u32,
     },
     /// Put an entry into a mount under construction.
     Make {
@@ -413,6 +425,11 @@ impl Namespace {
 /// Serializes a target as the directories that it names.
 fn paths<S: serde::Serializer>(target: &CgroupTarget, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(target.trees.iter().map(|tree| tree.path()))
+}
+
+/// Serializes bytes as the text that they mostly are.
+fn text<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&String::from_utf8_lossy(bytes))
 }
 
 impl fmt::Display for MountId {

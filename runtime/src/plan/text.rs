@@ -47,7 +47,7 @@ impl fmt::Display for Action {
                 f.write_str(if values.is_empty() { " nothing" } else { "" })?;
                 f.write_str(&values.join(","))
             }
-            Action::FilterDevices { .. } => f.write_str("allow the listed devices and no others"),
+            Action::FilterDevices { filter } => write!(f, "{filter}"),
             Action::CloneInit { namespaces } => {
                 write!(f, "clone init into new namespaces: {}", names(namespaces))
             }
@@ -71,6 +71,9 @@ impl fmt::Display for Action {
             Action::CloneTree { mount, source, flags, idmap, .. } => {
                 let idmap = if idmap.is_some() { ", idmapped" } else { "" };
                 write!(f, "{mount} = clone of {}{flags}{idmap}", source.display())
+            }
+            Action::CloneDevice { mount, source, major, minor } => {
+                write!(f, "{mount} = node {}, which must be {major}:{minor}, noexec", source.display())
             }
             Action::Make { mount, path, entry, .. } => write!(f, "{mount}:{} = {entry}", path.display()),
             Action::Seal { mount } => write!(f, "seal {mount} read-only"),

@@ -1,5 +1,6 @@
 //! Device nodes and GPUs.
 
+use airlock_runtime::spec::GpuFeature;
 use serde_json::Value;
 
 use super::super::document::{Mount, below};
@@ -103,6 +104,13 @@ pub(super) const RULES: &[Rule] = &[
                     hits.member(at, "every node of NVIDIA's driver is allowed");
                 }
             }
+            let gpu = subject.policy().and_then(|policy| policy.gpu.as_ref());
+            if gpu.is_some_and(|gpu| gpu.devices.iter().any(|device| device == "all")) {
+                hits.clause("gpu.devices", "`all`");
+            }
+            for name in gpu.iter().flat_map(|gpu| &gpu.cdi).filter(|name| name.ends_with("=all")) {
+                hits.clause("gpu.cdi", format!("`{name}`"));
+            }
             for (at, name, value) in document.env() {
                 if name == "NVIDIA_VISIBLE_DEVICES" && value == "all" {
                     hits.member(at, "the container toolkit is asked for every GPU");
@@ -177,6 +185,37 @@ pub(super) const RULES: &[Rule] = &[
                 let own = inner.split('/').next().is_some_and(|name| usual.contains(&name));
                 if below(mount.source, "/dev") && mount.source.len() > "/dev/".len() && !own {
                     hits.member(format!("{}/source", mount.at), format!("{} is mounted", mount.source));
+                }
+            }
+        }),
+    },
+    Rule {
+        id: "AL098",
+        area: Area::Devices,
+        severity: Severity::Medium,
+        title: "a GPU that others hold too",
+        why: "who runs on the same GPU can read what a kernel leaves in its local memory, and time its work",
+        reference: "LeftoverLocals CVE-2023-4969",
+        remedy: "leave `shared` out, or share by MIG slices, which have memory of their own",
+        check: Check::Sandbox(|subject, hits| {
+            if subject.policy().and_then(|policy| policy.gpu.as_ref()).is_some_and(|gpu| gpu.shared) {
+                hits.clause("gpu.shared", "`shared`");
+            }
+        }),
+    },
+    Rule {
+        id: "AL099",
+        area: Area::Devices,
+        severity: Severity::Medium,
+        title: "a service of the GPU driver is reachable",
+        why: "it runs as root on the host and serves every user of the GPUs",
+        reference: "CVE-2024-0132, libnvidia-container nvc_mount.c",
+        remedy: "leave it out of `features`",
+        check: Check::Sandbox(|subject, hits| {
+            let gpu = subject.policy().and_then(|policy| policy.gpu.as_ref());
+            for feature in gpu.iter().flat_map(|gpu| &gpu.features) {
+                if matches!(feature, GpuFeature::Persistenced | GpuFeature::Fabricmanager | GpuFeature::Mps) {
+                    hits.clause("gpu.features", format!("`{}`", feature.word()));
                 }
             }
         }),

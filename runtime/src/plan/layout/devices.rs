@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::{Compiler, Known, target_error};
-use crate::host::FileKind;
 use crate::plan::{Action, Entry, ExpectedMount, FileSystem, MountFlags, MountId, PlanError, step};
 
 impl Compiler<'_> {
@@ -12,19 +11,23 @@ impl Compiler<'_> {
         let linux = self.spec.oci.linux().as_ref();
         for device in linux.and_then(|linux| linux.devices().as_ref()).into_iter().flatten() {
             let target = device.path();
-            let clause = "devices";
+            let clause = self.spec.airlock.origins.get(target).map_or("devices", String::as_str);
+            let (major, minor) = (
+                u32::try_from(device.major())
+                    .map_err(|_| target_error(clause, target, "negative major number"))?,
+                u32::try_from(device.minor())
+                    .map_err(|_| target_error(clause, target, "negative minor number"))?,
+            );
             if self.identity.root {
-                let (major, minor) = (
-                    u32::try_from(device.major())
-                        .map_err(|_| target_error(clause, target, "negative major number"))?,
-                    u32::try_from(device.minor())
-                        .map_err(|_| target_error(clause, target, "negative minor number"))?,
-                );
                 self.mount_point(clause, target, Entry::Device { major, minor })?;
             } else {
                 let flags = MountFlags { no_exec: true, ..MountFlags::default() };
-                let mount = self.tree(clause, target, FileKind::CharDevice, flags, None);
-                self.mount_point(clause, target, Entry::File { mode: 0o644, content: String::new() })?;
+                let mount = self.id();
+                let source = target.clone();
+                let clone = Action::CloneDevice { mount, source, major, minor };
+                self.layout.brought.push(step(clause, clone));
+                self.layout.handed_over.push(mount);
+                self.mount_point(clause, target, Entry::File { mode: 0o644, content: Vec::new() })?;
                 self.layout.attach.push(step(clause, Action::Attach { mount, target: target.clone() }));
                 self.layout.expected.push(ExpectedMount {
                     clause: clause.into(),

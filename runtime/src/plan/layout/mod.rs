@@ -15,6 +15,7 @@ use self::overlay::whole_range;
 use super::identity::Identity;
 use super::options::{Options, is_read_write_bind};
 use super::{Action, Entry, ExpectedMount, FileSystem, MountFlags, MountId, Owner, PlanError, Step, step};
+use crate::gpu::ldcache;
 use crate::host::{FileKind, HostFacts};
 use crate::ids::{IdMapping, RANGE_LEN};
 use crate::plan::step::Idmap;
@@ -24,6 +25,10 @@ use crate::spec::{Node, RootKind, Spec, Writable};
 const MOST_MOUNTS: usize = 1024;
 /// Size of an assembled root that is read-only: links, mount points and a few small files.
 const SKELETON_SIZE: u64 = 16 << 20;
+
+/// What of the kernel's file systems a tmpfs may cover: drivers' own words, which protect nothing, and a tree that no
+/// sandbox has otherwise.
+const COVERED: [&str; 2] = ["/proc/driver", "/sys"];
 
 /// The steps that make and place the mounts.
 #[derive(Default)]
@@ -234,11 +239,8 @@ impl Compiler<'_> {
                 });
             }
         };
-        let entry = if file {
-            Entry::File { mode: 0o644, content: String::new() }
-        } else {
-            Entry::Dir { mode: 0o755 }
-        };
+        let entry =
+            if file { Entry::File { mode: 0o644, content: Vec::new() } } else { Entry::Dir { mode: 0o755 } };
         self.mount_point(&clause, target, entry)?;
         self.known.insert(target.clone(), within);
         self.layout.attach.push(step(&clause, Action::Attach { mount: id, target: target.clone() }));
@@ -249,7 +251,6 @@ impl Compiler<'_> {
     }
 
     fn node(&mut self, node: &Node) -> Result<(), PlanError> {
-        let clause = "root.kind";
         let (path, entry, owner) = match node {
             Node::Dir { path, mode, user_owned } => {
                 let owner = if *user_owned { self.identity.user_owner } else { self.identity.root_owner };
@@ -259,7 +260,12 @@ impl Compiler<'_> {
                 (path, Entry::Link { target: target.clone() }, self.identity.root_owner)
             }
             Node::File { path, mode, content } => {
-                (path, Entry::File { mode: *mode, content: content.clone() }, self.identity.root_owner)
+                let content = content.clone().into_bytes();
+                (path, Entry::File { mode: *mode, content }, self.identity.root_owner)
+            }
+            Node::LoaderCache { path, entries } => {
+                let content = ldcache::write(entries);
+                (path, Entry::File { mode: 0o644, content }, self.identity.root_owner)
             }
             Node::Copy { path, source } => {
                 (path, Entry::Copy { source: source.clone() }, self.identity.root_owner)
@@ -268,6 +274,7 @@ impl Compiler<'_> {
         if !matches!(node, Node::Dir { .. }) {
             self.check_displaced(path)?;
         }
+        let clause = self.spec.airlock.origins.get(path).map_or("root.kind", String::as_str);
         self.entry(clause, path, entry, owner)
     }
 
@@ -418,6 +425,8 @@ fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
     for mount in mounts {
         let target = mount.destination();
         let kernel_made = matches!(mount.typ().as_deref(), Some("proc"));
+        let covers =
+            mount.typ().as_deref() == Some("tmpfs") && COVERED.iter().any(|path| target == Path::new(path));
         let text = target.as_os_str().as_bytes();
         let why = if !is_plain_absolute(target) {
             "must be absolute, without `.` or `..`"
@@ -425,7 +434,7 @@ fn check_targets(spec: &Spec, mounts: &[Mount]) -> Result<(), PlanError> {
             "is the root itself; use [root]"
         } else if text.iter().any(|byte| matches!(byte, b'\0' | b'\n')) {
             "contains a NUL or newline character"
-        } else if !kernel_made && ["/proc", "/sys"].iter().any(|tree| target.starts_with(tree)) {
+        } else if !(kernel_made || covers) && ["/proc", "/sys"].iter().any(|tree| target.starts_with(tree)) {
             "lies in a file system of the kernel, which no mount may cover"
         } else if !seen.insert(target) {
             "is used by two mounts"

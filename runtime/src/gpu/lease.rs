@@ -1,11 +1,13 @@
-//! Leases: the supervisor's hold on GPUs for one phase.
+//! Leases: the hold of a supervisor, or of `airlock run`, on GPUs for one phase.
 //!
 //! One lock file per device in a directory that no sandbox sees, locked with flock(2) through an open handle, so
-//! that it is given back when its holder dies. Supervisors exclude each other if they use the same directory.
+//! that it is given back when its holder dies. Holders exclude each other if they use the same directory: those of one
+//! user. Others are seen by what they run on a GPU.
 
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
@@ -13,11 +15,22 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode as FileMode, OFlags, flock, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::facts::Selection;
+
 /// Longest device id and longest words of a holder, in bytes.
 const LONGEST: usize = 256;
 
 /// How often a lock file that was replaced while it was being locked is opened again.
 const TRIES: u32 = 16;
+
+/// What must be locked for a selection: a slice takes its share of the whole GPU, so that nobody has that alone.
+pub fn claims(selection: &Selection, mode: Mode) -> Vec<(&str, Mode)> {
+    let claims = selection.gpus.iter().flat_map(|chosen| match &chosen.instance {
+        None => vec![(chosen.gpu.uuid.as_str(), mode)],
+        Some(slice) => vec![(chosen.gpu.uuid.as_str(), Mode::Shared), (slice.uuid.as_str(), mode)],
+    });
+    claims.collect()
+}
 
 /// Who else may have the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,18 +128,18 @@ impl Leases {
     }
 
     /// Takes all these devices or none, and waits for nobody. `owner` is who an error names to others, such as
-    /// `run 7f3a, phase score`.
-    pub fn take(&self, devices: &[&str], mode: Mode, owner: &str) -> Result<Lease, LeaseError> {
+    /// `run 7f3a, phase score`. A device that is named twice is taken as it is named first.
+    pub fn take(&self, devices: &[(&str, Mode)], owner: &str) -> Result<Lease, LeaseError> {
         let printable = |byte| matches!(byte, b' '..=b'~');
         if !(1..=LONGEST).contains(&owner.len()) || !owner.bytes().all(printable) {
             return Err(LeaseError::Owner(owner.into()));
         }
         let mut devices = devices.to_vec();
-        devices.sort_unstable();
-        devices.dedup();
+        devices.sort_by_key(|(device, _)| *device);
+        devices.dedup_by_key(|(device, _)| *device);
         let directory = self.directory.try_clone().map_err(self.error("duplicating its handle"))?;
         let mut lease = Lease { path: self.path.clone(), directory, locks: Vec::new() };
-        for device in devices {
+        for (device, mode) in devices {
             let file = self.lock(device, mode)?;
             lease.locks.push(Lock { device: device.into(), file });
         }
@@ -183,6 +196,13 @@ impl Lease {
         self.locks.iter().map(|lock| lock.device.as_str())
     }
 
+    /// Lets go of it without giving it back: a fork of this process has it too, and goes on.
+    pub fn leave_to_fork(mut self) {
+        for lock in self.locks.drain(..) {
+            lock.close();
+        }
+    }
+
     /// Checks that the lock files are still the ones that are locked: whoever removes one lets somebody else in.
     /// To be asked after the phase as well as before it.
     pub fn verify(&self) -> Result<(), LeaseError> {
@@ -204,6 +224,15 @@ impl Lease {
 }
 
 impl Lock {
+    /// Closes the file alone: the lock is of the open file, which a fork has too.
+    fn close(self) {
+        // The drop below would unlock it for all who have it.
+        let kept = ManuallyDrop::new(self);
+        let number = kept.file.as_raw_fd();
+        // SAFETY: the file is not dropped, so this is the only close of its descriptor.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+
     /// Says who holds it. The first line is whole at any moment.
     fn name(&self, owner: &str) -> io::Result<()> {
         let line = format!("{owner}\n");
@@ -285,8 +314,8 @@ mod tests {
             return;
         };
         let devices = std::env::var(DEVICES).unwrap();
-        let devices: Vec<&str> = devices.split(' ').collect();
-        let lease = Leases::open(&place).unwrap().take(&devices, Mode::Exclusive, "run 7f3a, phase score");
+        let devices: Vec<_> = devices.split(' ').map(|device| (device, Mode::Exclusive)).collect();
+        let lease = Leases::open(&place).unwrap().take(&devices, "run 7f3a, phase score");
         println!("\n{}", if lease.is_ok() { "taken" } else { "refused" });
         thread::sleep(Duration::from_secs(60));
     }
@@ -294,7 +323,7 @@ mod tests {
     /// Another process, and whether it got them.
     fn process(leases: &Leases, devices: &str) -> (Child, bool) {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "run::lease::tests::child"])
+            .args(["--ignored", "--exact", "--nocapture", "gpu::lease::tests::child"])
             .env(PLACE, &leases.path)
             .env(DEVICES, devices)
             .stdout(Stdio::piped())
@@ -315,14 +344,17 @@ mod tests {
         let (_place, leases) = leases();
         let (child, taken) = process(&leases, "GPU-2 GPU-1");
         assert!(taken);
-        let error = leases.take(&["GPU-0", "GPU-1"], Mode::Shared, "me").unwrap_err().to_string();
+        let error =
+            leases.take(&[("GPU-0", Mode::Shared), ("GPU-1", Mode::Shared)], "me").unwrap_err().to_string();
         assert!(error.starts_with("GPU-1 is held by run 7f3a, phase score;"), "{error}");
         // All or nothing: the device that was free is free again.
         let (other, taken) = process(&leases, "GPU-0");
         assert!(taken);
         end(other);
         end(child);
-        let lease = leases.take(&["GPU-2", "GPU-1", "GPU-2"], Mode::Exclusive, "me").unwrap();
+        let lease = leases
+            .take(&[("GPU-2", Mode::Exclusive), ("GPU-1", Mode::Exclusive), ("GPU-2", Mode::Exclusive)], "me")
+            .unwrap();
         assert_eq!(lease.devices().collect::<Vec<_>>(), ["GPU-1", "GPU-2"]);
         lease.verify().unwrap();
     }
@@ -348,25 +380,52 @@ mod tests {
     #[test]
     fn sharing_excludes_only_the_exclusive() {
         let (_place, leases) = leases();
-        let one = leases.take(&["a"], Mode::Shared, "one").unwrap();
-        let two = leases.take(&["a"], Mode::Shared, "two").unwrap();
-        assert!(is_held(leases.take(&["a"], Mode::Exclusive, "three")));
+        let one = leases.take(&[("a", Mode::Shared)], "one").unwrap();
+        let two = leases.take(&[("a", Mode::Shared)], "two").unwrap();
+        assert!(is_held(leases.take(&[("a", Mode::Exclusive)], "three")));
         drop(one);
-        assert!(is_held(leases.take(&["a"], Mode::Exclusive, "three")));
+        assert!(is_held(leases.take(&[("a", Mode::Exclusive)], "three")));
         drop(two);
-        let three = leases.take(&["a"], Mode::Exclusive, "three").unwrap();
-        assert!(is_held(leases.take(&["a"], Mode::Shared, "one")));
+        let three = leases.take(&[("a", Mode::Exclusive)], "three").unwrap();
+        assert!(is_held(leases.take(&[("a", Mode::Shared)], "one")));
         drop(three);
-        leases.take(&["a"], Mode::Shared, "one").unwrap();
+        leases.take(&[("a", Mode::Shared)], "one").unwrap();
+    }
+
+    /// One user's slice keeps another from having the card whole, and leaves the other slices free.
+    #[test]
+    fn slices_of_one_card_go_to_two_and_the_card_to_nobody() {
+        let (_place, leases) = leases();
+        let slice = |name| [("card", Mode::Shared), (name, Mode::Exclusive)];
+        let one = leases.take(&slice("slice-1"), "one").unwrap();
+        let two = leases.take(&slice("slice-2"), "two").unwrap();
+        assert!(is_held(leases.take(&slice("slice-1"), "three")));
+        assert!(is_held(leases.take(&[("card", Mode::Exclusive)], "three")));
+        drop((one, two));
+        let card = leases.take(&[("card", Mode::Exclusive)], "three").unwrap();
+        assert!(is_held(leases.take(&slice("slice-1"), "one")));
+        drop(card);
+        leases.take(&slice("slice-1"), "one").unwrap();
+    }
+
+    #[test]
+    fn what_is_left_to_a_fork_stays_held_until_the_fork_ends() {
+        let (_place, leases) = leases();
+        let lease = leases.take(&[("a", Mode::Exclusive)], "one").unwrap();
+        let forked = lease.locks[0].file.try_clone().unwrap();
+        lease.leave_to_fork();
+        assert!(is_held(leases.take(&[("a", Mode::Exclusive)], "two")));
+        drop(forked);
+        leases.take(&[("a", Mode::Exclusive)], "two").unwrap();
     }
 
     #[test]
     fn a_drop_gives_back_even_what_a_child_inherited() {
         let (_place, leases) = leases();
-        let lease = leases.take(&["a"], Mode::Exclusive, "one").unwrap();
+        let lease = leases.take(&[("a", Mode::Exclusive)], "one").unwrap();
         let inherited = lease.locks[0].file.try_clone().unwrap();
         drop(lease);
-        leases.take(&["a"], Mode::Exclusive, "two").unwrap();
+        leases.take(&[("a", Mode::Exclusive)], "two").unwrap();
         drop(inherited);
     }
 
@@ -375,14 +434,14 @@ mod tests {
     fn a_lock_on_a_removed_file_is_none() {
         let (_place, leases) = leases();
         let path = leases.path.join("a.lock");
-        let lease = leases.take(&["a"], Mode::Exclusive, "one").unwrap();
+        let lease = leases.take(&[("a", Mode::Exclusive)], "one").unwrap();
         // Opened before the removal, locked after it.
         let late = leases.open_lock("a.lock").unwrap();
         lease.verify().unwrap();
         fs::remove_file(&path).unwrap();
         assert!(matches!(lease.verify(), Err(LeaseError::Replaced { .. })));
         drop(lease);
-        let lease = leases.take(&["a"], Mode::Exclusive, "two").unwrap();
+        let lease = leases.take(&[("a", Mode::Exclusive)], "two").unwrap();
         lease.verify().unwrap();
         assert!(!leases.lock_file(&late, "a", Mode::Exclusive).unwrap());
         let same = leases.open_lock("a.lock").unwrap();
@@ -395,7 +454,7 @@ mod tests {
         let target = place.path().join("target");
         fs::write(&target, "kept").unwrap();
         symlink(&target, leases.path.join("a.lock")).unwrap();
-        let error = leases.take(&["a"], Mode::Exclusive, "one").unwrap_err();
+        let error = leases.take(&[("a", Mode::Exclusive)], "one").unwrap_err();
         assert!(matches!(error, LeaseError::Io { step: "opening a lock file", .. }), "{error}");
         assert_eq!(fs::read(target).unwrap(), b"kept");
     }
@@ -419,14 +478,14 @@ mod tests {
         let (_place, leases) = leases();
         let long = "x".repeat(251);
         for device in ["", "a/b", "../a", "a b", "a\n", "ä", &long] {
-            let error = leases.take(&[device], Mode::Exclusive, "me").unwrap_err();
+            let error = leases.take(&[(device, Mode::Exclusive)], "me").unwrap_err();
             assert!(matches!(error, LeaseError::DeviceId(_)), "{device}: {error}");
         }
         for device in ["GPU-8f6e:1.0_x", "..", &long[1..]] {
-            leases.take(&[device], Mode::Exclusive, "me").unwrap();
+            leases.take(&[(device, Mode::Exclusive)], "me").unwrap();
         }
         for owner in ["", "a\nb", "\u{1b}[31m", &"x".repeat(257)] {
-            let error = leases.take(&["a"], Mode::Exclusive, owner).unwrap_err();
+            let error = leases.take(&[("a", Mode::Exclusive)], owner).unwrap_err();
             assert!(matches!(error, LeaseError::Owner(_)), "{owner}: {error}");
         }
     }

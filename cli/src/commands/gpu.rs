@@ -1,0 +1,46 @@
+//! `airlock gpu`.
+
+use std::process::ExitCode;
+
+use airlock_runtime::Spec;
+use airlock_runtime::gpu::lease::Leases;
+use airlock_runtime::gpu::{Held, Selection, Table, Tenancy, Wish, discover, lease_directory, select};
+use airlock_runtime::state::Sandboxes;
+use anyhow::Result;
+
+use crate::args::{FormatArgs, GpuArgs, GpuCommand};
+use crate::output;
+
+pub(crate) fn gpu(args: GpuArgs) -> Result<ExitCode> {
+    match args.command {
+        GpuCommand::List(format) => list(format),
+        GpuCommand::Cdi { kind } => super::gpu_cdi::cdi(&kind),
+    }
+}
+
+/// The GPUs that a spec asks for.
+pub(crate) fn tenancy(spec: &Spec, owner: &str) -> Result<Option<Tenancy>> {
+    let Some(wish) = Wish::of(spec) else { return Ok(None) };
+    let leases = Leases::open(&lease_directory(Sandboxes::open()?.root()))?;
+    Ok(Some(Tenancy::begin(&wish, &leases, owner)?))
+}
+
+/// The GPUs that a spec would get now; nobody's leases are looked at.
+pub(crate) fn selection(spec: &Spec) -> Result<Option<Selection>> {
+    let Some(wish) = Wish::of(spec) else { return Ok(None) };
+    Ok(Some(select(&discover()?.inventory, &wish, &Held::new())?))
+}
+
+/// A host without GPUs is an answer, not a failure.
+fn list(args: FormatArgs) -> Result<ExitCode> {
+    let found = discover()?;
+    if args.json {
+        output::json(&found.inventory)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(remark) = &found.remark {
+        output::print(&format!("no NVIDIA driver: {}\n", output::escape(remark)))?;
+    }
+    output::print(&output::escape(&Table(&found.inventory).to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,68 @@
+//! Asks NVIDIA's management library what there is, says it in JSON, and exits.
+//!
+//! `airlock` is a static program, which cannot load a library safely, and a driver that hangs hangs its caller: so
+//! this is a program of its own, linked dynamically, which `airlock` carries inside and runs in a process that it can
+//! give up. What it says is described in `wire.rs`.
+
+#[path = "../../src/gpu/facts.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of airlock-runtime, of which this program uses a part"
+)]
+mod facts;
+mod links;
+mod raw;
+mod read;
+mod watch;
+#[path = "../../src/gpu/wire.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of airlock-runtime, of which this program uses a part"
+)]
+mod wire;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use crate::wire::{Answer, Cause, Failure};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let result = match words.split_first() {
+        None => Nvml::init().and_then(|nvml| read::inventory(&nvml)).map(Answer::Inventory),
+        Some((verb, uuids)) if verb == "watch" => Nvml::init().and_then(|nvml| watch::watch(&nvml, uuids)),
+        Some(_) => return ExitCode::from(2),
+    };
+    let answer = result.unwrap_or_else(|error| Answer::Failed(failure(&error)));
+    if say(&answer).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says one line.
+fn say(answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}
+
+fn failure(error: &NvmlError) -> Failure {
+    let cause = match error {
+        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => Cause::NoLibrary,
+        NvmlError::DriverNotLoaded => Cause::NotLoaded,
+        NvmlError::LibRmVersionMismatch => Cause::Mismatch,
+        NvmlError::NoPermission => Cause::NoPermission,
+        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => Cause::TooOld,
+        _ => Cause::Other,
+    };
+    let message = match error {
+        NvmlError::LibloadingError(error) => error.to_string(),
+        error => error.to_string(),
+    };
+    Failure { cause, message }
+}

@@ -1,0 +1,133 @@
+//! Looking at GPUs while a phase has them.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::event::EventSet;
+use nvml_wrapper::{Device, Nvml};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::facts::Gpu;
+use crate::read::{gpu, told};
+use crate::say;
+use crate::wire::{Answer, Usage};
+
+/// Between two looks. Utilisation is itself a mean over 1/6 s to 1 s.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// The driver gives a dead process's memory back a little after its end.
+const SETTLING: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// One watched GPU or slice.
+struct Watched<'nvml> {
+    device: Device<'nvml>,
+    /// The whole GPU of a slice.
+    whole: Option<Device<'nvml>>,
+    index: u32,
+    energy: Option<u64>,
+    errors: Option<EventSet<'nvml>>,
+    busy: (f64, u32),
+    usage: Usage,
+}
+
+/// Says the state of these GPUs, looks at them until standard input ends, and returns how they are then.
+pub(crate) fn watch(nvml: &Nvml, uuids: &[String]) -> Result<Answer, NvmlError> {
+    let mut all = uuids.iter().map(|uuid| Watched::new(nvml, uuid)).collect::<Result<Vec<_>, _>>()?;
+    let before = states(&all)?;
+    if say(&Answer::State(before.clone())).is_err() {
+        return Ok(Answer::State(before));
+    }
+    while !ended(INTERVAL) {
+        all.iter_mut().for_each(Watched::look);
+    }
+    let end = Instant::now() + SETTLING;
+    let after = loop {
+        let now = states(&all)?;
+        let settled = now
+            .iter()
+            .zip(&before)
+            .all(|(now, before)| now.processes.is_empty() && now.memory_used <= before.memory_used);
+        if settled || Instant::now() >= end {
+            break now;
+        }
+        std::thread::sleep(AGAIN);
+    };
+    Ok(Answer::End { gpus: after, usage: all.into_iter().map(Watched::finish).collect() })
+}
+
+/// Waits; true if nobody holds the other end of standard input any more.
+fn ended(patience: Duration) -> bool {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(patience.subsec_nanos()) };
+    matches!(rustix::io::retry_on_intr(|| poll(&mut fds, Some(&limit))), Ok(1..) | Err(_))
+}
+
+/// The whole GPUs of all that is watched, each once.
+fn states(all: &[Watched<'_>]) -> Result<Vec<Gpu>, NvmlError> {
+    let mut states: Vec<Gpu> = Vec::new();
+    for watched in all {
+        if states.iter().all(|gpu| gpu.index != watched.index) {
+            states.push(gpu(watched.whole(), watched.index)?);
+        }
+    }
+    Ok(states)
+}
+
+impl<'nvml> Watched<'nvml> {
+    fn new(nvml: &'nvml Nvml, uuid: &str) -> Result<Watched<'nvml>, NvmlError> {
+        let device = nvml.device_by_uuid(uuid)?;
+        let whole = if uuid.starts_with("MIG") { Some(device.mig_parent_device()?) } else { None };
+        let errors = nvml.create_event_set().and_then(|set| {
+            let device = whole.as_ref().unwrap_or(&device);
+            device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|error| error.error)
+        });
+        let mut watched = Watched {
+            index: whole.as_ref().unwrap_or(&device).index()?,
+            device,
+            whole,
+            energy: None,
+            errors: told(errors)?,
+            busy: (0.0, 0),
+            usage: Usage { uuid: uuid.into(), ..Usage::default() },
+        };
+        watched.energy = watched.whole().total_energy_consumption().ok();
+        watched.look();
+        Ok(watched)
+    }
+
+    fn whole(&self) -> &Device<'nvml> {
+        self.whole.as_ref().unwrap_or(&self.device)
+    }
+
+    /// What cannot be seen now may be seen the next time; that a GPU is lost is told by its state.
+    fn look(&mut self) {
+        self.usage.samples += 1;
+        if let Ok(memory) = self.device.memory_info() {
+            self.usage.memory_peak = self.usage.memory_peak.max(Some(memory.used));
+        }
+        if let Ok(rates) = self.device.utilization_rates() {
+            self.busy = (self.busy.0 + f64::from(rates.gpu), self.busy.1 + 1);
+        }
+        while let Some(Ok(event)) = self.errors.as_ref().map(|set| set.wait(1)) {
+            self.usage.xids.push(match event.event_data {
+                Some(XidError::Value(xid)) => xid,
+                _ => 0,
+            });
+            if self.usage.xids.len() >= 100 {
+                break;
+            }
+        }
+    }
+
+    fn finish(mut self) -> Usage {
+        self.look();
+        let energy = self.whole().total_energy_consumption().ok();
+        self.usage.energy = energy.zip(self.energy).map(|(after, before)| after.saturating_sub(before));
+        self.usage.utilisation = (self.busy.1 > 0).then(|| self.busy.0 / f64::from(self.busy.1));
+        self.usage
+    }
+}

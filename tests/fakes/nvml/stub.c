@@ -1,0 +1,2 @@
+/* A driver library that has nothing but its name. */
+int airlock_stand_in;
