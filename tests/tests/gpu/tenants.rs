@@ -221,7 +221,7 @@ fn a_phase_of_a_task_has_its_gpus_and_gives_them_back() {
         .where_root_did(gpus.script())
         .start();
     live.until(|run| run.printed("explore").contains("/dev/nvidia1"));
-    let refused = run(&site, &gpus, "1,H100").end(["true"]);
+    let refused = run(&site, &gpus, "H100").end(["true"]);
     refused.refused(&[
         "GPU 1",
         "is held by run digits-direct-",
@@ -235,6 +235,6 @@ fn a_phase_of_a_task_has_its_gpus_and_gives_them_back() {
     let had = report("explore");
     let uuids: Vec<_> = had["devices"].as_array().unwrap().iter().map(|device| &device["uuid"]).collect();
     assert_eq!((uuids, &had["left"]), (vec![&uuid(0).into(), &uuid(1).into()], &json!([])));
-    assert_eq!(report("score"), Value::Null);
+    assert_eq!(report("grader"), Value::Null);
     run(&site, &gpus, "3").end(["true"]).succeeded();
 }
