@@ -292,4 +292,27 @@ pub(super) mod tests {
             assert!(error.contains(expected), "{error}, not {expected}");
         }
     }
+
+    proptest::proptest! {
+        /// An archive with some of its bytes changed is refused, or its entries lie inside and apart.
+        #[test]
+        fn no_edit_makes_entries_overlap_or_leave_the_file(
+            edits in proptest::collection::vec((0..200_usize, proptest::prelude::any::<u8>()), 0..4),
+            cut in 0..40_usize,
+        ) {
+            let mut bytes = archive(&[("m/data.pkl", b"N."), ("m/data/0", &[7; 9]), ("z", b"")]);
+            for (at, byte) in edits {
+                let len = bytes.len();
+                bytes[at % len] = byte;
+            }
+            if cut < 20 {
+                bytes.truncate(bytes.len() - cut);
+            }
+            let mut end = 0;
+            for ZipEntry { start, len, .. } in entries(&bytes).unwrap_or_default() {
+                proptest::prop_assert!(start >= end && start + len <= bytes.len() as u64);
+                end = start + len;
+            }
+        }
+    }
 }

@@ -306,4 +306,22 @@ mod tests {
         manifest.remove(&path("src/deep/er"));
         assert_eq!(manifest, sample());
     }
+
+    proptest::proptest! {
+        /// One manifest has one text: an edited one is another manifest's, or refused at one of its lines.
+        #[test]
+        fn no_two_texts_are_one_manifest(
+            at in 0..200_usize,
+            length in 0..8_usize,
+            with in "[dfx0-9a /.\\n]{0,8}",
+        ) {
+            let mut text = sample().to_text();
+            let at = at % text.len();
+            text.replace_range(at..(at + length).min(text.len()), &with);
+            match Manifest::from_text(&text) {
+                Ok(manifest) => proptest::prop_assert_eq!(manifest.to_text(), text),
+                Err(error) => proptest::prop_assert!(error.line <= text.lines().count() + 1, "{}", error.line),
+            }
+        }
+    }
 }

@@ -188,3 +188,68 @@ fn clause_of(pointer: &str, document: &Document, airlock: &Extension) -> String 
     };
     clause.to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A configuration in which each place may hold what does not belong there.
+    fn config() -> impl Strategy<Value = String> {
+        let odd = || {
+            prop_oneof![
+                Just("null"),
+                Just("-1"),
+                Just("18446744073709551616"),
+                Just("1e999"),
+                Just("\"\""),
+                Just("\"/\""),
+                Just("[]"),
+                Just("[null]"),
+                Just("{}"),
+                Just("true"),
+                Just("\"\u{1b}[0m\""),
+            ]
+        };
+        let places = [
+            ("ociVersion", "\"1.0.2\""),
+            ("hostname", "\"h\""),
+            ("root", "{\"path\":\"rootfs\",\"readonly\":VALUE}"),
+            ("process", "{\"cwd\":VALUE,\"args\":[\"a\"],\"user\":{\"uid\":0,\"gid\":0}}"),
+            (
+                "process",
+                "{\"cwd\":\"/\",\"capabilities\":{\"bounding\":VALUE},\"user\":{\"uid\":0,\"gid\":0}}",
+            ),
+            ("mounts", "[{\"destination\":VALUE,\"source\":\"/\",\"options\":[\"rw\"]}]"),
+            ("mounts", "[{\"destination\":\"/\",\"options\":VALUE}]"),
+            ("linux", "{\"namespaces\":VALUE}"),
+            ("linux", "{\"resources\":{\"memory\":{\"limit\":VALUE},\"devices\":VALUE}}"),
+            ("linux", "{\"seccomp\":{\"defaultAction\":\"SCMP_ACT_ERRNO\",\"syscalls\":VALUE}}"),
+            ("linux", "{\"maskedPaths\":VALUE,\"uidMappings\":VALUE}"),
+            ("hooks", "VALUE"),
+        ];
+        let member = (prop::sample::select(places.to_vec()), odd())
+            .prop_map(|((name, text), odd)| format!("\"{name}\":{}", text.replace("VALUE", odd)));
+        let members = prop::collection::vec(member, 0..6);
+        (members, 0..400_usize, prop::bool::weighted(0.2)).prop_map(|(members, at, cut)| {
+            let text = format!("{{{}}}", members.join(",\n"));
+            if cut { text.chars().take(at).collect() } else { text }
+        })
+    }
+
+    proptest! {
+        /// A document is refused at a place in it, or the rules judge it; neither ends the program.
+        #[test]
+        fn any_configuration_is_judged_or_refused_at_a_place(text in config()) {
+            match Subject::bundle_text("config.json", &text) {
+                Ok(subject) => drop(subject.findings()),
+                Err(AuditError::Policy(error)) => {
+                    let error = error.to_string();
+                    prop_assert!(error.starts_with("config.json:"), "{error}");
+                }
+                Err(error) => prop_assert!(error.to_string().starts_with("config.json: "), "{error}"),
+            }
+        }
+    }
+}

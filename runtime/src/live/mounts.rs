@@ -57,4 +57,23 @@ mod tests {
         assert_eq!((mount.id, &*mount.root, &*mount.target, &*mount.kind), (36, "/mnt1", "/mnt2", "ext3"));
         assert!(mount.propagates && mount.has("noatime") && !mount.has("ro"));
     }
+
+    fn text(mount: &MountView) -> String {
+        let MountView { id, target, root, kind, options, propagates } = mount;
+        let tag = if *propagates { " shared:1" } else { "" };
+        format!("{id} 1 0:1 {root} {target} {}{tag} - {kind} source rw\n", options.join(","))
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_survived_and_what_is_read_is_there(
+            lines in proptest::collection::vec("[0-9]{0,3} 1 0:1 [/a\\\\]{0,4} /[ab]{0,3} [a-z,]{0,6}( shared:1)?( x:)? - ?[a-z]{0,4}|\\PC{0,40}", 0..8),
+        ) {
+            let whole = lines.join("\n");
+            let mounts = parse(&whole);
+            proptest::prop_assert!(mounts.len() <= whole.lines().count());
+            let again: Vec<MountView> = mounts.iter().flat_map(|mount| parse(&text(mount))).collect();
+            proptest::prop_assert_eq!(mounts, again);
+        }
+    }
 }

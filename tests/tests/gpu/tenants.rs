@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use airlock_tests::{Ended, Gpus, Live, Run, Site, within};
+use airlock_tests::{Ended, Gpus, Graded, Live, Run, Site, within};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ fn two_at_once_never_share_one() {
     let third =
         third.refused(&["GPU 0", "is held by sandbox ", "wait until it is given back, or choose another"]);
     drop(third);
-    run(&site, &gpus, "3").end(["true"]).refused(&["3 of GPUs asked for, 2 can be had"]);
+    run(&site, &gpus, "3").end(["true"]).refused(&["3 of GPUs asked for, at most 2 can be had"]);
     let devices =
         |ended: &Ended| ended.report().field("gpus")["devices"][0]["uuid"].as_str().unwrap().to_owned();
     let (one, two) = (end(one), end(two));
@@ -97,7 +97,7 @@ fn slices_of_one_card_go_to_two_sandboxes() {
     let (site, gpus) = (root!(), host!("mig"));
     let one = resting(&site, &gpus, "1g.10gb");
     let two = resting(&site, &gpus, "1g.10gb");
-    run(&site, &gpus, "1g.10gb").end(["true"]).refused(&["1 of \"1g.10gb\" asked for, 0 can be had"]);
+    run(&site, &gpus, "1g.10gb").end(["true"]).refused(&["1 of \"1g.10gb\" asked for, at most 0 can be had"]);
     let slice = |ended: &Ended| ended.report().field("gpus")["devices"][0].clone();
     let (one, two) = (slice(&end(one)), slice(&end(two)));
     assert_ne!(one["uuid"], two["uuid"]);
@@ -116,7 +116,7 @@ fn what_is_busy_lost_or_unsound_is_refused_in_words() {
     gpus.become_("ecc");
     run(&site, &gpus, "2")
         .end(["true"])
-        .refused(&["2 of GPUs asked for, 1 can be had", "3 uncorrected ECC errors"]);
+        .refused(&["2 of GPUs asked for, at most 1 can be had", "3 uncorrected ECC errors"]);
     run(&site, &gpus, "A100,A100")
         .end(["true"])
         .refused(&["there is no \"A100\" on this host; it has 0 NVIDIA H100"]);
@@ -201,8 +201,40 @@ fn a_sandbox_in_the_background_holds_its_gpus() {
     let report = detached.end(["sh", "-c", &shell]).succeeded();
     run(&site, &gpus, "H100")
         .end(["true"])
-        .refused(&["\"h100\" asked for, 0 can be had", "is held by sandbox "]);
+        .refused(&["\"h100\" asked for, at most 0 can be had", "is held by sandbox "]);
     let id = report.stdout.trim().to_owned();
     site.airlock_with(["kill", &id]).succeeded();
     assert!(within(Duration::from_secs(5), || run(&site, &gpus, "H100").end(["true"]).code == 0));
+}
+
+/// The supervisor holds the GPUs of a phase that asks for some, and of no other.
+#[test]
+fn a_phase_of_a_task_has_its_gpus_and_gives_them_back() {
+    let (site, gpus) = (root!(), host!("mixed"));
+    let task = Graded::of("digits-direct").edit(
+        "task.toml",
+        "[[airlock.phase]]\nname = \"explore\"\n",
+        "[[airlock.phase]]\nname = \"explore\"\ngpus = 2\n",
+    );
+    let live = task
+        .shell("ls -d /dev/nvidia[0-9]*; sleep 4; echo done >done; /opt/harness/submit.sh")
+        .where_root_did(gpus.script())
+        .start();
+    live.until(|run| run.printed("explore").contains("/dev/nvidia1"));
+    let refused = run(&site, &gpus, "1,H100").end(["true"]);
+    refused.refused(&[
+        "GPU 1",
+        "is held by run digits-direct-",
+        ", phase explore; wait until it is given back",
+    ]);
+    let ended = live.end();
+    let report = |phase| {
+        let text = std::fs::read_to_string(ended.phases(phase)[0].join("end.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["gpus"].clone()
+    };
+    let had = report("explore");
+    let uuids: Vec<_> = had["devices"].as_array().unwrap().iter().map(|device| &device["uuid"]).collect();
+    assert_eq!((uuids, &had["left"]), (vec![&uuid(0).into(), &uuid(1).into()], &json!([])));
+    assert_eq!(report("score"), Value::Null);
+    run(&site, &gpus, "3").end(["true"]).succeeded();
 }

@@ -1,6 +1,7 @@
 //! Round trips, agreement with git, and what a changeset holds.
 
 mod patches;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
