@@ -167,7 +167,8 @@ fn leave_terminal() -> io::Result<()> {
 /// Builds a sandbox of `spec`, runs its payload to the end, and reports.
 ///
 /// The calling process is the monitor: it must have one thread, and its signals TERM, INT, HUP, QUIT, USR1
-/// and USR2 go to the payload from here on.
+/// and USR2 go to the payload from here on. They are still blocked when this returns: one that comes too late to be
+/// forwarded must not end the monitor before its report is written.
 pub fn run(spec: &Spec, options: LaunchOptions) -> Result<EndReport, LaunchError> {
     watch_over(spec, options, Prepared::once()?, None, Told::Released, |_| ())
 }
@@ -196,19 +197,11 @@ fn watch_over(
     let mut signals: SigSet = FORWARDED.into_iter().collect();
     signals.add(Signal::SIGWINCH);
     let call = |what| move |errno: nix::Error| LaunchError::Call { what, source: errno.into() };
-    let mask_before = signals
-        .thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)
-        .map_err(call("blocking signals"))?;
-    let result = Sandbox::launch_prepared(spec, options, prepared).and_then(|sandbox| {
-        let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-            .map_err(call("reading signals"))?;
-        let end = sandbox.wait(spec, &signals, line, told, started);
-        // One that came too late to be forwarded must not end the monitor before its report is written.
-        while let Ok(Some(_)) = signals.read_signal() {}
-        end
-    });
-    mask_before.thread_set_mask().map_err(call("restoring signals"))?;
-    result
+    signals.thread_block().map_err(call("blocking signals"))?;
+    let sandbox = Sandbox::launch_prepared(spec, options, prepared)?;
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(call("reading signals"))?;
+    sandbox.wait(spec, &signals, line, told, started)
 }
 
 impl Sandbox {

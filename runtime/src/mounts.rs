@@ -387,3 +387,22 @@ pub(crate) fn build(mounts: &mut Mounts, action: &Action) -> io::Result<()> {
         other => Err(io::Error::other(format!("`{other}` is not a step of this side"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CVE-2024-0132, CVE-2025-23359: what was checked by name was another thing when it was used by name.
+    #[test]
+    fn a_node_that_became_another_device_is_not_mounted() {
+        if !crate::host::is_root() {
+            return;
+        }
+        assert!(clone_device(Path::new("/dev/null"), (1, 3)).is_ok());
+        let refused = clone_device(Path::new("/dev/zero"), (1, 3)).unwrap_err().to_string();
+        assert_eq!(refused, "is device 1:5, and should be 1:3");
+        for no_node in ["/dev", "/etc/passwd", "/dev/fd/0"] {
+            assert!(clone_device(Path::new(no_node), (1, 3)).is_err(), "{no_node}");
+        }
+    }
+}

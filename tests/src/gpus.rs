@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,8 +37,7 @@ impl Gpus {
         }
         let folder =
             tempfile::Builder::new().prefix("airlock-gpus-").tempdir_in("/tmp").expect("a directory");
-        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .expect("own directory");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("own directory");
         let [uvm, caps] = free_majors();
         let mut gpus = Gpus { folder, script: String::new(), uvm, caps };
         for name in
@@ -46,6 +45,8 @@ impl Gpus {
         {
             fs::create_dir_all(gpus.path(name)).expect("own directory");
         }
+        fs::create_dir(gpus.path("leases")).expect("own directory");
+        fs::set_permissions(gpus.path("leases"), fs::Permissions::from_mode(0o700)).expect("own directory");
         gpus.libraries();
         gpus.become_(scenario);
         gpus.nodes().map_err(|error| format!("device nodes cannot be made here: {error}"))?;
@@ -54,6 +55,11 @@ impl Gpus {
         let driver = [
             format!("mount --bind {} /proc/driver", gpus.path("proc").display()),
             format!("mount --bind {} /proc/devices", gpus.path("devices").display()),
+            // The GPUs of every test have the same names; leases of one test are no other's.
+            format!(
+                "mkdir -p -m 700 /run/airlock/gpus\nmount --bind {} /run/airlock/gpus",
+                gpus.path("leases").display()
+            ),
         ];
         gpus.script = format!("{}\n{}", gpus.library_script(), driver.join("\n"));
         let dev = gpus.path("dev").display().to_string();
@@ -150,8 +156,7 @@ impl Gpus {
         let node = |name: &str, major, minor| {
             let path = self.path("dev").join(name);
             mknod(&path, SFlag::S_IFCHR, Mode::empty(), makedev(major, minor))?;
-            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666))
-                .expect("own file");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("own file");
             Ok::<(), nix::Error>(())
         };
         node("nvidiactl", MAJOR, 255)?;

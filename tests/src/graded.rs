@@ -167,6 +167,15 @@ impl<'a> Lead<'a> {
         self
     }
 
+    /// In a mount namespace of its own, which root changes by this shell script first.
+    #[must_use]
+    pub fn where_root_did(mut self, script: &str) -> Lead<'a> {
+        let mut command = crate::run::where_root_did(&self.graded.site, script);
+        command.arg(self.command.get_program()).args(self.command.get_args());
+        self.command = command;
+        self
+    }
+
     /// Starts it.
     #[track_caller]
     pub fn start(mut self) -> LiveRun<'a> {

@@ -6,7 +6,7 @@
 //! | file | does |
 //! | --- | --- |
 //! | `create` | makes a run directory, or takes one up again |
-//! | `agent_files` | takes what the agent brings along |
+//! | `agent_files`, `agent_program` | take what the agent brings along, and look for its program |
 //! | `phase` | starts and ends the sandbox of a phase |
 //! | `research` | leads the agent's phase: socket, clock, choice |
 //! | `acts` | answers what the grader process asks for |
@@ -23,6 +23,7 @@
 
 mod acts;
 mod agent_files;
+mod agent_program;
 mod candidate;
 pub mod clock;
 mod create;
@@ -66,6 +67,7 @@ pub use manifest::{
     Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, ManifestFault, Supplied, TaskFacts,
 };
 use state::{Next, State};
+pub use unseen::check_place;
 
 use crate::journal::{Event, Journal, Outcome, Record};
 use crate::receipt::SecretKey;

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Supplied;
+use super::directory::at;
 use super::error::RunError;
 use crate::task::{Phase, Task, Visibility};
 
@@ -23,7 +24,16 @@ pub(super) fn check(task: &Task, run: &Path, supplied: &BTreeMap<String, Supplie
     let assets = supplied.iter().filter(|(name, _)| !open(name));
     let assets = assets.map(|(name, supplied)| (format!("the asset `{name}`"), supplied.path.as_path()));
     let places = [("the task".to_owned(), task.dir.as_path()), ("the run".to_owned(), run)];
-    let hidden: Vec<(String, &Path)> = places.into_iter().chain(assets).collect();
+    unseen(task, &places.into_iter().chain(assets).collect::<Vec<_>>())
+}
+
+/// Checks that a task lies where no policy of its own shows it; `task run` would refuse it.
+pub fn check_place(task: &Task) -> Result<(), RunError> {
+    let dir = fs::canonicalize(&task.dir).map_err(at("finding the task", &task.dir))?;
+    unseen(task, &[("the task".to_owned(), &dir)])
+}
+
+fn unseen(task: &Task, hidden: &[(String, &Path)]) -> Result<(), RunError> {
     for phase in phases(task) {
         for shown in phase.policy.shows() {
             let real = fs::canonicalize(shown).unwrap_or_else(|_| PathBuf::from(shown));
@@ -62,6 +72,16 @@ mod tests {
             |(name, path): &(&str, &str)| ((*name).to_owned(), Supplied { path: path.into(), digest });
         let supplied = supplied.iter().map(supply).collect();
         check(&task, Path::new(run), &supplied).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_task_among_the_hosts_programs_is_told() {
+        let soup = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks/digits-soup");
+        let mut task = Task::load(&soup).unwrap();
+        check_place(&task).unwrap();
+        task.dir = "/usr/bin".into();
+        let told = check_place(&task).unwrap_err().to_string();
+        assert!(told.contains("the task /usr/bin would be seen in the phase `explore`"), "{told}");
     }
 
     #[test]

@@ -35,8 +35,8 @@ impl Exposure {
 
     /// From 0 to 100, rounded.
     pub fn figure(self) -> u8 {
-        // From 0 to 100, so nothing is cut off.
-        (self.share * 100.0).round() as u8
+        let rounded = (self.share * 100.0).round();
+        (0..=100).rev().find(|figure| f64::from(*figure) <= rounded).unwrap_or(0)
     }
 }
 

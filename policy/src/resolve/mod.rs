@@ -45,11 +45,13 @@ const NAMESPACES: [LinuxNamespaceType; 7] = [
 
 /// Parts of `/proc` that show or reach the host's kernel: a superset of what OCI engines mask. `/sys` is
 /// never mounted. `/proc/kallsyms` holds addresses where kernel.kptr_restrict and kernel.perf_event_paranoid are
-/// low, as profilers like it. `/proc/modules` stays: the NVIDIA libraries look there for their driver.
-const MASKED: [&str; 19] = [
+/// low, as profilers like it. `/proc/driver` lists every GPU; a sandbox with some has one with these alone.
+/// `/proc/modules` stays: the NVIDIA libraries look there for their driver.
+const MASKED: [&str; 20] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/config.gz",
+    "/proc/driver",
     "/proc/interrupts",
     "/proc/kallsyms",
     "/proc/kcore",

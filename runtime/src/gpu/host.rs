@@ -107,6 +107,7 @@ impl GpuHost {
         if !gpu.cdi.is_empty() {
             host.cdi = Library::read(&DIRECTORIES)?;
             host.read_cdi();
+            host.read_tree(Path::new("/proc/driver/nvidia"), 0);
         }
         if let Some(selection) = selection {
             host.read_driver(selection)?;

@@ -180,6 +180,8 @@ pub(crate) fn provided(spec: &Spec, facts: &HostFacts) -> Result<Option<Spec>, G
     let mut provision = match &facts.gpu {
         Some(selection) => nvidia::provision(gpu, &spec.airlock.root, selection, host)?,
         None if gpu.count.is_some() || !gpu.devices.is_empty() => return Err(GpuError::NotSelected),
+        // Devices of a document may be of the same driver.
+        None if !gpu.cdi.is_empty() => nvidia::without_gpus(host),
         None => Provision::default(),
     };
     provision.edits.append(named_nodes(gpu, host)?);
@@ -209,6 +211,14 @@ impl Provision {
         let paths = mounts[before..].iter().map(|mount| mount.destination()).chain(entries);
         spec.airlock.origins.extend(paths.map(|path| (path.clone(), CLAUSE.into())));
         spec.oci.set_mounts(Some(mounts));
+        if let Some(linux) = spec.oci.linux_mut() {
+            // What covers a directory shows more than nothing.
+            let masked = linux.masked_paths().iter().flatten();
+            let masked =
+                masked.filter(|path| !self.covers.iter().any(|cover| cover.as_path() == Path::new(path)));
+            let masked = masked.cloned().collect();
+            linux.set_masked_paths(Some(masked));
+        }
         let skeleton = &mut spec.airlock.skeleton;
         if !self.cache.is_empty() {
             // The first at a path counts, so that it goes before the host's own.

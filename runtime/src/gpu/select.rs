@@ -69,7 +69,7 @@ pub enum SelectError {
         why: String,
     },
     /// There are not so many that can be had now.
-    #[error("gpu: {asked} of {kind} asked for, {free} can be had{}", reasons(.why))]
+    #[error("gpu: {asked} of {kind} asked for, at most {free} can be had{}", reasons(.why))]
     TooFew {
         /// How many were asked for.
         asked: usize,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use airlock_tests::{Ended, Gpus, Site, skip};
+use airlock_tests::{Ended, Gpus, Site};
 use serde_json::Value;
 
 /// `airlock gpu list` on this host.
@@ -13,15 +13,6 @@ fn list(gpus: &Gpus, flags: &[&str]) -> Ended {
 
 fn json(gpus: &Gpus) -> Value {
     serde_json::from_str(&list(gpus, &["--json"]).succeeded().stdout).unwrap()
-}
-
-macro_rules! host {
-    ($scenario:expr) => {
-        match Gpus::new($scenario) {
-            Ok(gpus) => gpus,
-            Err(why) => skip!("{why}"),
-        }
-    };
 }
 
 #[test]

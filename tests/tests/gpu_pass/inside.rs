@@ -18,7 +18,8 @@ fn the_chosen_nodes_are_there_and_let_through() {
         place.tries("2,5", ["open", &format!("/dev/{node}"), "w"]).refused(&["ENXIO"]);
     }
     let uvm = place.gpus.uvm_major();
-    let numbers = place.prints("2,5", "stat -c '%Hr:%Lr' /dev/nvidia2 /dev/nvidia5 /dev/nvidiactl /dev/nvidia-uvm");
+    let numbers =
+        place.prints("2,5", "stat -c '%Hr:%Lr' /dev/nvidia2 /dev/nvidia5 /dev/nvidiactl /dev/nvidia-uvm");
     assert_eq!(numbers, format!("195:2\n195:5\n195:255\n{uvm}:0\n"));
 }
 
@@ -45,7 +46,8 @@ fn the_variables_name_them_by_uuid() {
         Ok(place) => place,
         Err(why) => skip!("{why}"),
     };
-    let said = place.prints("2,5", "echo $CUDA_VISIBLE_DEVICES; echo $NVIDIA_VISIBLE_DEVICES; echo $CUDA_DEVICE_ORDER");
+    let said = place
+        .prints("2,5", "echo $CUDA_VISIBLE_DEVICES; echo $NVIDIA_VISIBLE_DEVICES; echo $CUDA_DEVICE_ORDER");
     let uuids = "GPU-00000002-aaaa-bbbb-cccc-000000000002,GPU-00000005-aaaa-bbbb-cccc-000000000005";
     assert_eq!(said, format!("{uuids}\n{uuids}\nPCI_BUS_ID\n"));
 }

@@ -38,7 +38,7 @@ impl Place {
         if !site.caller().is_root() {
             // The kernel gives a user a new /proc where a whole one can be seen.
             let whole = site.path("whole");
-            script += &format!("\nmkdir {}\nmount -t proc proc {0}", whole.display());
+            script += &format!("\nmkdir -p {}\nmount -t proc proc {0}", whole.display());
         }
         Ok(Place { site, gpus, script })
     }

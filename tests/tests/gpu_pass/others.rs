@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 
 use airlock_tests::{Outcome, skip};
+use rustix::fs::{Mode, OFlags};
 
 use crate::{PCI, Place};
 
@@ -82,7 +82,7 @@ fn no_descriptor_of_another_gpu_is_inherited() {
         Err(why) => skip!("{why}"),
     };
     let node = place.gpus.node("nvidia3");
-    let held = OwnedFd::from(rustix::fs::open(node, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap());
+    let held = rustix::fs::open(node, OFlags::PATH, Mode::empty()).unwrap();
     let run = place.run("2", "").descriptor(held, 9);
     run.probe(["open", "/proc/self/fd/9", "r"]).refused(&["ENOENT"]);
 }
@@ -97,4 +97,5 @@ fn a_policy_without_gpus_shows_none() {
     for node in ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"] {
         place.tries("", ["open", node, "r"]).refused(&["ENOENT"]);
     }
+    assert_eq!(place.tries("", ["list", "/proc/driver"]).done(), "");
 }

@@ -10,7 +10,8 @@ use crate::Place;
 /// A root with the loader, a C library, a program and a cache that leads astray.
 fn image(place: &Place) -> std::path::PathBuf {
     let root = place.site.folder("image");
-    for folder in ["lib64", "lib/x86_64-linux-gnu", "bin", "etc", "usr", "proc", "dev", "tmp", "run", "probe"] {
+    for folder in ["lib64", "lib/x86_64-linux-gnu", "bin", "etc", "usr", "proc", "dev", "tmp", "run", "probe"]
+    {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
     for (file, target) in [
@@ -51,5 +52,9 @@ fn the_roots_own_loader_finds_the_hosts_driver() {
         assert!(ended.stdout.contains(&line), "{ended}");
     }
     assert!(!ended.stdout.contains("glcore"), "nobody asked for graphics: {ended}");
-    assert_eq!(fs::read_to_string(root.join("etc/ld.so.cache")).unwrap(), "no cache", "the root stays as it is");
+    assert_eq!(
+        fs::read_to_string(root.join("etc/ld.so.cache")).unwrap(),
+        "no cache",
+        "the root stays as it is"
+    );
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use airlock_grader::run::check_place;
 use airlock_grader::task::{Finding, Task, TaskError};
 use anyhow::Result;
 use serde::Serialize;
@@ -37,10 +38,18 @@ fn show(dir: &Path, result: Result<Task, TaskError>) -> Result<()> {
         let key = &unused.key;
         output::print(&output::escape(&format!("  {place}: note: Airlock makes no use of `{key}`\n")))?;
     }
+    if let Some(warning) = warning(&task) {
+        output::print(&output::escape(&format!("  warning: {warning}\n")))?;
+    }
     for name in task.supplied() {
         output::print(&output::escape(&format!("  note: the operator supplies the asset `{name}`\n")))?;
     }
     Ok(())
+}
+
+/// Why a task that has no mistake cannot be run where it lies.
+fn warning(task: &Task) -> Option<String> {
+    check_place(task).err().map(|error| error.to_string())
 }
 
 /// What `--json` says of one directory.
@@ -52,6 +61,9 @@ struct Checked<'a> {
     /// Keys of `task.toml` that Airlock makes no use of.
     #[serde(skip_serializing_if = "Option::is_none")]
     unused: Option<Vec<&'a str>>,
+    /// Why it cannot be run where it lies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<&'a Task>,
 }
@@ -74,9 +86,12 @@ impl<'a> Checked<'a> {
         match result {
             Ok(task) => {
                 let unused = task.unused.iter().map(|unused| unused.key.as_str()).collect();
-                Checked { dir, ok: true, errors: Vec::new(), unused: Some(unused), task: Some(task) }
+                let (unused, warning, task) = (Some(unused), warning(task), Some(task));
+                Checked { dir, ok: true, errors: Vec::new(), unused, warning, task }
             }
-            Err(error) => Checked { dir, ok: false, errors: mistakes(error), unused: None, task: None },
+            Err(error) => {
+                Checked { dir, ok: false, errors: mistakes(error), unused: None, warning: None, task: None }
+            }
         }
     }
 }

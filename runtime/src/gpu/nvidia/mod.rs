@@ -87,6 +87,14 @@ pub(super) fn provision(
     Ok(provision)
 }
 
+/// What the driver says of itself, and of no GPU; nothing if it is not loaded.
+pub(super) fn without_gpus(host: &GpuHost) -> Provision {
+    let mut provision = Provision::default();
+    // Its absence is no error: the devices may be of another vendor.
+    let _ = procfs::driver(&mut provision, host);
+    provision
+}
+
 /// Advice to the libraries; the nodes are what holds.
 fn environment(capabilities: &BTreeSet<Capability>, selection: &Selection) -> Vec<String> {
     let uuids = selection.gpus.iter().map(|chosen| chosen.uuid()).collect::<Vec<_>>().join(",");

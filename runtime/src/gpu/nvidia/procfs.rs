@@ -9,26 +9,33 @@ use crate::gpu::{Chosen, GpuError, GpuHost, Provision, Selection};
 /// (`nvidia-nvswitch`, `rtc`) is nothing for a sandbox.
 pub(super) const DRIVER: &str = "/proc/driver";
 
-/// Adds a copy of what the driver says of itself and of the chosen GPUs.
+/// Adds a copy of what the driver says of itself, if it is loaded.
 ///
 /// `ModifyDeviceFiles` is 0 in it, so that the driver's libraries do not try to make or change nodes.
+pub(super) fn driver(provision: &mut Provision, host: &GpuHost) -> Result<(), GpuError> {
+    let driver = Path::new(DRIVER).join("nvidia");
+    let path = driver.join("params");
+    let params = host.texts.get(&path).ok_or_else(|| GpuError::NoText { path: path.clone() })?;
+    provision.files.insert(path, unmodified(params, "ModifyDeviceFiles"));
+    for path in [driver.join("version"), driver.join("registry")] {
+        if let Some(said) = host.texts.get(&path) {
+            provision.files.insert(path, said.clone());
+        }
+    }
+    provision.covers.push(DRIVER.into());
+    Ok(())
+}
+
+/// Adds a copy of what the driver says of itself and of the chosen GPUs.
 pub(super) fn provide(
     provision: &mut Provision,
     selection: &Selection,
     host: &GpuHost,
 ) -> Result<(), GpuError> {
+    driver(provision, host)?;
     let driver = Path::new(DRIVER).join("nvidia");
     let text = |path: &Path| host.texts.get(path);
     let missing = |path: PathBuf| GpuError::NoText { path };
-    let params = driver.join("params");
-    let said = text(&params).ok_or_else(|| missing(params.clone()))?;
-    provision.files.insert(params, unmodified(said, "ModifyDeviceFiles"));
-    for name in ["version", "registry"] {
-        let path = driver.join(name);
-        if let Some(said) = text(&path) {
-            provision.files.insert(path, said.clone());
-        }
-    }
     let mut minors = String::new();
     for Chosen { gpu, instance } in &selection.gpus {
         let place = driver.join("gpus").join(&gpu.pci);
@@ -61,7 +68,6 @@ pub(super) fn provide(
     if !minors.is_empty() {
         provision.files.insert(Path::new(DRIVER).join("nvidia-caps/mig-minors"), minors);
     }
-    provision.covers.push(DRIVER.into());
     Ok(())
 }
 

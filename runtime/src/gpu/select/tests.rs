@@ -160,7 +160,7 @@ fn what_is_in_use_is_refused_in_words_unless_it_is_shared() {
     assert_eq!(got(&host, &count(1)), [1]);
     assert_eq!(
         refusal(&host, &count(2)),
-        "gpu: 2 of GPUs asked for, 1 can be had; GPU 0 (GPU-01234567) is in use by process 4711, which is not of this \
+        "gpu: 2 of GPUs asked for, at most 1 can be had; GPU 0 (GPU-01234567) is in use by process 4711, which is not of this \
          sandbox"
     );
     assert!(refusal(&host, &devices(&["all"])).contains("process 4711"));
@@ -220,7 +220,7 @@ fn slices_are_chosen_by_uuid_number_and_profile() {
     assert_eq!(got(&host, &count(1)), [1]);
     assert!(
         refusal(&host, &devices(&["1g.10gb", "1g.10gb", "1g.10gb"]))
-            .contains("3 of \"1g.10gb\" asked for, 2 can")
+            .contains("3 of \"1g.10gb\" asked for, at most 2 can")
     );
     // Each slice has its own users.
     host.gpus[0].processes =

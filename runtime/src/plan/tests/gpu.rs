@@ -64,7 +64,9 @@ fn gpu_host() -> GpuHost {
         ("drm", 226),
     ];
     host.majors = majors.map(|(driver, major)| (driver.into(), major)).into();
-    let mut node = |path: String, major, minor| drop(host.nodes.insert(path.into(), (major, minor)));
+    let mut node = |path: String, major, minor| {
+        host.nodes.insert(path.into(), (major, minor));
+    };
     for minor in 0..8 {
         node(format!("/dev/nvidia{minor}"), 195, minor);
         node(format!("/dev/dri/renderD{}", 128 + minor), 226, 128 + minor);
@@ -85,7 +87,9 @@ fn gpu_host() -> GpuHost {
         node(format!("/dev/{name}"), major, minor);
     }
     (1..40).for_each(|minor| node(format!("/dev/nvidia-caps/nvidia-cap{minor}"), 510, minor));
-    let mut text = |path: String, text: String| drop(host.texts.insert(path.into(), text));
+    let mut text = |path: String, text: String| {
+        host.texts.insert(path.into(), text);
+    };
     let driver = "/proc/driver/nvidia";
     text(format!("{driver}/params"), "ModifyDeviceFiles: 1\nDeviceFileMode: 438\n".into());
     text(format!("{driver}/version"), format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}\n"));
@@ -228,8 +232,9 @@ fn gives(spec: &Spec, facts: &HostFacts) -> String {
     for line in lines(&after).into_iter().filter(|line| !old.contains(line)) {
         let _ = writeln!(shown, "{line}");
     }
-    let env = after.payload.env.iter().filter(|variable| !before.payload.env.contains(variable));
-    env.for_each(|variable| drop(writeln!(shown, "env {variable}")));
+    for variable in after.payload.env.iter().filter(|variable| !before.payload.env.contains(variable)) {
+        let _ = writeln!(shown, "env {variable}");
+    }
     let mounts = after.expect.mounts.iter().filter(|mount| !before.expect.mounts.contains(mount));
     for mount in mounts {
         let _ = writeln!(shown, "expected {}{} {:?}", mount.target.display(), mount.flags, mount.file_system);
@@ -345,28 +350,33 @@ fn what_is_not_exactly_so_is_refused() {
         refusal(&spec, &facts)
     };
     planned(&spec, &chosen(root(), Some(one())));
-    let node =
-        |path: &'static str, number| move |host: &mut GpuHost| drop(host.nodes.insert(path.into(), number));
-    let cases: [(&dyn Fn(&mut GpuHost), &str); 12] = [
+    let node = |path: &'static str, number| {
+        move |host: &mut GpuHost| {
+            host.nodes.insert(path.into(), number);
+        }
+    };
+    let lacks = |name: &'static str| {
+        move |host: &mut GpuHost| {
+            host.nodes.remove(Path::new(name));
+            host.texts.remove(Path::new(name));
+            host.majors.remove(name);
+        }
+    };
+    type Edit<'a> = &'a dyn Fn(&mut GpuHost);
+    let cases: [(Edit, &str); 12] = [
         (&node("/dev/nvidia7", (195, 3)), "/dev/nvidia7 is device 195:3, and should be 195:7"),
         (&node("/dev/nvidia-uvm", (195, 0)), "/dev/nvidia-uvm is device 195:0, and should be 508:0"),
         (&node("/dev/nvidia-caps/nvidia-cap10", (195, 0)), "should be 510:10"),
-        (&|host| drop(host.nodes.remove(Path::new("/dev/nvidiactl"))), "`nvidia-modprobe -c 255`, as root"),
-        (
-            &|host| drop(host.nodes.remove(Path::new("/dev/nvidia-caps/nvidia-cap11"))),
-            "capabilities/gpu7/mig/gi1/ci0/access`",
-        ),
-        (
-            &|host| drop(host.majors.remove("nvidia-uvm")),
-            "no driver nvidia-uvm: `nvidia-modprobe -u -c0`, as root",
-        ),
-        (&|host| drop(host.majors.remove("nvidia")), "no driver nvidia: "),
+        (&lacks("/dev/nvidiactl"), "`nvidia-modprobe -c 255`, as root"),
+        (&lacks("/dev/nvidia-caps/nvidia-cap11"), "capabilities/gpu7/mig/gi1/ci0/access`"),
+        (&lacks("nvidia-uvm"), "no driver nvidia-uvm: `nvidia-modprobe -u -c0`, as root"),
+        (&lacks("nvidia"), "no driver nvidia: "),
         (&|host| host.texts.clear(), "lists no capability gpu7/gi1/access"),
-        (&|host| drop(host.texts.remove(Path::new("/proc/driver/nvidia/params"))), "params is not there"),
+        (&lacks("/proc/driver/nvidia/params"), "params is not there"),
         (
             &|host| {
                 let text = "Device Minor: \t 0\n".into();
-                drop(host.texts.insert("/proc/driver/nvidia/gpus/0000:18:00.0/information".into(), text));
+                host.texts.insert("/proc/driver/nvidia/gpus/0000:18:00.0/information".into(), text);
             },
             "says minor number 0 of a GPU that was chosen as 7",
         ),

@@ -34,21 +34,26 @@ fn proof(html: &mut Html, found: Exposure, before: u8, result: &ClauseResult) {
         }
         None => html.leaf("span", &[("class", &"key always")], "in every sandbox"),
     }
-    html.element("div", &[], |html| probes(html, &which));
+    html.element("div", &[], |html| match &result.proof {
+        Proof::Removed(ids) | Proof::Alone(ids) | Proof::Fixed(ids) => probes(html, ids),
+        Proof::Beyond | Proof::None | Proof::Failed(_) => html.foreign(which),
+    });
 }
 
 /// Few are shown, many are opened.
-fn probes(html: &mut Html, which: &str) {
-    let count = which.split(' ').count();
-    if count <= 4 {
-        return html.leaf("code", &[], which);
-    }
-    html.element("details", &[("class", &"plain")], |html| {
-        html.leaf("summary", &[], format_args!("{count} probes"));
-        which.split(' ').for_each(|id| {
+fn probes(html: &mut Html, ids: &[&str]) {
+    let list = |html: &mut Html| {
+        for id in ids {
             html.leaf("code", &[], id);
             html.markup(" ");
-        });
+        }
+    };
+    if ids.len() <= 4 {
+        return list(html);
+    }
+    html.element("details", &[("class", &"plain")], |html| {
+        html.leaf("summary", &[], format_args!("{} probes", ids.len()));
+        list(html);
     });
 }
 
@@ -80,34 +85,30 @@ pub(super) fn matrix(html: &mut Html, matrix: &Matrix) {
 }
 
 fn one_area(html: &mut Html, caption: &str, columns: &[&ClauseResult], rows: &[Tried]) {
-    html.element(
-        "div",
-        &[("class", &"scroll"), ("role", &"region"), ("aria-label", &caption), ("tabindex", &"0")],
-        |html| {
-            html.element("table", &[("class", &"matrix")], |html| {
-                html.leaf("caption", &[("class", &"unseen")], caption);
-                html.markup("<thead><tr><th scope=\"col\">probe</th>");
+    super::table(html, "matrix", caption, |html| {
+        html.element("thead", &[], |html| {
+            html.element("tr", &[], |html| {
+                html.leaf("th", &[("scope", &"col")], "probe");
                 for column in columns {
-                    html.element("th", &[("scope", &"col"), ("class", &"v")], |html| {
-                        html.leaf("span", &[], column.name)
-                    });
+                    let name = |html: &mut Html| html.leaf("span", &[], column.name);
+                    html.element("th", &[("scope", &"col"), ("class", &"v")], name);
                 }
-                html.markup("<th></th></tr></thead><tbody>");
-                for row in rows {
-                    html.element("tr", &[], |html| {
-                        html.element("th", &[("scope", &"row"), ("title", &row.title)], |html| {
-                            html.leaf("code", &[], row.id);
-                        });
-                        for column in columns {
-                            html.leaf("td", &[("class", &"c")], sign(column, row).unwrap_or_default());
-                        }
-                        html.markup("<td></td>");
-                    });
-                }
-                html.markup("</tbody>");
+                html.markup("<th></th>");
             });
-        },
-    );
+        });
+        html.element("tbody", &[], |html| {
+            for row in rows {
+                html.element("tr", &[], |html| {
+                    let name = |html: &mut Html| html.leaf("code", &[], row.id);
+                    html.element("th", &[("scope", &"row"), ("title", &row.title)], name);
+                    for column in columns {
+                        html.leaf("td", &[("class", &"c")], sign(column, row).unwrap_or_default());
+                    }
+                    html.markup("<td></td>");
+                });
+            }
+        });
+    });
 }
 
 const SIGNS: [(&str, &str); 4] = [

@@ -78,6 +78,18 @@ fn fact(html: &mut Html, name: impl Display, value: impl Display) {
     });
 }
 
+/// A table that scrolls within itself; its caption is for those who hear the page.
+fn table(html: &mut Html, class: &'static str, caption: &str, inside: impl FnOnce(&mut Html)) {
+    let region: &[(&'static str, &dyn Display)] =
+        &[("class", &"scroll"), ("role", &"region"), ("aria-label", &caption), ("tabindex", &"0")];
+    html.element("div", region, |html| {
+        html.element("table", &[("class", &class)], |html| {
+            html.leaf("caption", &[("class", &"unseen")], caption);
+            inside(html);
+        });
+    });
+}
+
 /// Parts of a bar: class of the style sheet, and share in hundredths.
 fn bar(html: &mut Html, title: impl Display, parts: &[(&'static str, f64)]) {
     let picture: &[(&'static str, &dyn Display)] =

@@ -44,35 +44,38 @@ pub(super) fn write(html: &mut Html, report: &Report) {
 }
 
 fn one_area(html: &mut Html, report: &Report, rows: &[Tried], caption: &str) {
-    html.element("div", &[("class", &"scroll"), ("role", &"region"), ("aria-label", &caption), ("tabindex", &"0")], |html| {
-        html.element("table", &[("class", &"tried")], |html| {
-            html.leaf("caption", &[("class", &"unseen")], caption);
-            html.markup("<thead><tr><th scope=\"col\">probe</th><th scope=\"col\">tries to</th><th scope=\"col\">policy</th>");
-            for launcher in &report.launchers {
-                html.element("th", &[("scope", &"col")], |html| html.foreign(launcher));
-            }
-            html.markup("<th scope=\"col\">clauses that should stop it</th></tr></thead><tbody>");
-            for tried in rows {
-                Row::write(html, |row| {
-                    row.code(tried.id);
-                    row.text(tried.title);
-                    let own = brief(Some(tried.observed), tried.outcome.as_ref());
-                    row.cell(|html| {
-                        html.leaf("span", &[("class", &class(Some(tried.observed)))], own);
-                        if tried.result == Judgement::Unexpected {
-                            html.leaf("strong", &[("class", &"bad")], " unexpected");
-                        }
-                    });
-                    for launcher in &report.launchers {
-                        let verdict = tried.verdict(launcher);
-                        let told = brief(verdict, tried.under.get(launcher));
-                        row.cell(|html| html.leaf("span", &[("class", &class(verdict))], told));
-                    }
-                    row.text(tried.clauses.join(", "));
+    super::table(html, "tried", caption, |html| {
+        let launchers = report.launchers.iter().map(String::as_str);
+        let heads =
+            ["probe", "policy"].into_iter().chain(launchers).chain(["tries to", "should be stopped by"]);
+        html.element("thead", &[], |html| {
+            html.element("tr", &[], |html| {
+                heads.for_each(|head| {
+                    html.element("th", &[("scope", &"col")], |html| html.foreign(head));
                 });
-            }
-            html.markup("</tbody>");
+            });
         });
+        html.element("tbody", &[], |html| rows.iter().for_each(|tried| one(html, report, tried)));
+    });
+}
+
+fn one(html: &mut Html, report: &Report, tried: &Tried) {
+    Row::write(html, |row| {
+        row.code(tried.id);
+        row.cell(|html| {
+            let own = brief(Some(tried.observed), tried.outcome.as_ref());
+            html.leaf("span", &[("class", &class(Some(tried.observed)))], own);
+            if tried.result == Judgement::Unexpected {
+                html.leaf("strong", &[("class", &"bad")], " unexpected");
+            }
+        });
+        for launcher in &report.launchers {
+            let verdict = tried.verdict(launcher);
+            let told = brief(verdict, tried.under.get(launcher));
+            row.cell(|html| html.leaf("span", &[("class", &class(verdict))], told));
+        }
+        row.text(tried.title);
+        row.text(tried.clauses.join(", "));
     });
 }
 
