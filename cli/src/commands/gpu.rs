@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use airlock_runtime::Spec;
 use airlock_runtime::gpu::lease::Leases;
-use airlock_runtime::gpu::{Held, Selection, Table, Tenancy, Wish, discover, lease_directory, select};
+use airlock_runtime::gpu::{
+    DRIVER_REMEDY, Held, Selection, Table, Tenancy, Wish, discover, lease_directory, select,
+};
 use airlock_runtime::state::Sandboxes;
 use anyhow::Result;
 
@@ -39,7 +41,7 @@ fn list(args: FormatArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(remark) = &found.remark {
-        output::print(&format!("no NVIDIA driver: {}\n", output::escape(remark)))?;
+        output::print(&format!("no NVIDIA driver: {}\n{DRIVER_REMEDY}\n", output::escape(remark)))?;
     }
     output::print(&output::escape(&Table(&found.inventory).to_string()))?;
     Ok(ExitCode::SUCCESS)

@@ -23,6 +23,6 @@ pub use host::GpuHost;
 pub(crate) use provide::provided;
 pub use provide::{GpuError, Provision};
 pub use report::{Counters, DeviceReport, GpuReport};
-pub use select::{Held, SelectError, Wish, select};
+pub use select::{DRIVER_REMEDY, Held, SelectError, Wish, select};
 pub use table::Table;
 pub use tenancy::{Tenancy, TenancyError, lease_directory};

@@ -11,6 +11,10 @@ const MOST_TRIED: usize = 16;
 /// A GPU that nobody uses has no more in use than this: the driver's own.
 const IDLE: u64 = 1 << 30;
 
+/// What gives a host its GPUs.
+pub const DRIVER_REMEDY: &str = "install the driver and load its modules: `nvidia-smi` must work on the host, and the \
+                                 loader must find libnvidia-ml.so.1";
+
 /// What is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
@@ -42,7 +46,7 @@ pub type Held = BTreeMap<String, String>;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// There is no driver.
-    #[error("gpu: no NVIDIA driver on this host; see `airlock gpu list`")]
+    #[error("gpu: no NVIDIA driver on this host: {}", DRIVER_REMEDY)]
     NoDriver,
     /// Nothing is asked for, or two things at once.
     #[error("gpu: a count, or a list of devices, and not both")]

@@ -5,6 +5,9 @@ use std::time::Duration;
 use airlock_tests::{Ended, Gpus, Site};
 use serde_json::Value;
 
+/// What to do where there is no driver.
+const REMEDY: &str = "install the driver and load its modules: `nvidia-smi` must work on the host";
+
 /// `airlock gpu list` on this host.
 fn list(gpus: &Gpus, flags: &[&str]) -> Ended {
     let words = ["gpu", "list"].into_iter().chain(flags.iter().copied());
@@ -112,10 +115,15 @@ fn no_driver_is_an_answer() {
             text.starts_with("no NVIDIA driver: libnvidia-ml.so.1: cannot open shared object file"),
             "{text}"
         );
+        assert!(text.contains(REMEDY), "{text}");
+        let site = Site::new();
+        site.airlock_with(["gpu", "cdi"]).refused(&["no NVIDIA driver: libnvidia-ml.so.1", REMEDY]);
+        site.run().policy(site.policy("")).flag("--gpus", "1").end(["true"]).refused(&[REMEDY]);
     }
     let gpus = host!("not-loaded");
     let text = list(&gpus, &[]).succeeded().stdout;
     assert!(text.starts_with("no NVIDIA driver: NVIDIA driver is not loaded\n"), "{text}");
+    assert!(text.contains(REMEDY), "{text}");
     assert_eq!(json(&gpus)["driver"], Value::Null);
 }
 

@@ -56,7 +56,12 @@ pub enum CdiError {
         why: String,
     },
     /// No document has devices of this kind.
-    #[error("{name}: no document has devices of the kind {}; there is {known}", .name.kind)]
+    #[error(
+        "{name}: no document in {} has devices of the kind {}; there is {known}. `airlock gpu cdi` writes a document of \
+         this host's NVIDIA GPUs",
+        DIRECTORIES.join(" and "),
+        .name.kind
+    )]
     UnknownKind {
         /// The device asked for.
         name: Name,
@@ -339,7 +344,12 @@ mod tests {
         let unknown = edits(&library, &["vendor.com/net=c"]).unwrap_err().to_string();
         assert_eq!(unknown, "vendor.com/net=c: there is no such device; of this kind there are a, b");
         let kind = edits(&library, &["other.com/net=a"]).unwrap_err().to_string();
-        assert!(kind.ends_with("there is vendor.com/net"), "{kind}");
+        let pieces = [
+            "in /etc/cdi and /var/run/cdi has",
+            "other.com/net; there is vendor.com/net.",
+            "`airlock gpu cdi`",
+        ];
+        assert!(pieces.iter().all(|piece| kind.contains(piece)), "{kind}");
     }
 
     #[test]
