@@ -24,7 +24,7 @@ use super::manifest::{
 use super::parts::part_digest;
 use super::phase::policy_digest;
 use super::state::State;
-use super::{Means, RunDirectory, Supervisor, agent_files, agent_program, stillness, unseen};
+use super::{Means, RunDirectory, Supervisor, agent_files, agent_program, gpus, stillness, unseen};
 use crate::Digest;
 use crate::journal::{Decision, Event, Genesis, Journal, Moment, Record, canonical};
 use crate::seal::{Limits, Sealed, Store, seal_without};
@@ -79,6 +79,7 @@ impl Supervisor {
             stillness::check(&task, means.cgroup_parent.as_deref())?;
             agent_program::check(&task, &options.agent, options.agent_files.as_deref())?;
         }
+        gpus::check(&task, options.agent.is_empty())?;
         let directory = RunDirectory::create(path)?;
         let made = || -> Result<Supervisor, RunError> {
             unseen::check(&task, directory.path(), &supplied)?;

@@ -1,12 +1,59 @@
 //! The supervisor's hold on the GPUs of a phase.
 
+use std::fmt;
+
+use airlock_policy::Gpu;
 use airlock_runtime::Spec;
 use airlock_runtime::gpu::lease::{LeaseError, Leases};
-use airlock_runtime::gpu::{Tenancy, TenancyError, Wish, lease_directory};
+use airlock_runtime::gpu::{
+    Held, SelectError, Tenancy, TenancyError, Wish, discover, lease_directory, select,
+};
 use airlock_runtime::state::{Sandboxes, StateError};
 
 use super::error::RunError;
 use super::{Supervisor, blocking};
+use crate::task::{Phase, PhaseName, Task};
+
+/// What a phase asks for, in words.
+struct Asked<'a>(&'a Gpu);
+
+impl fmt::Display for Asked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.count {
+            Some(1) => f.write_str("1 GPU"),
+            Some(count) => write!(f, "{count} GPUs"),
+            None => write!(f, "the GPUs {}", self.0.devices.join(", ")),
+        }
+    }
+}
+
+/// Checks that the host has what the phases ask for. Who uses it now is not looked at: a phase may begin hours later.
+/// A baseline has no `explore`.
+pub(super) fn check(task: &Task, baseline: bool) -> Result<(), RunError> {
+    let checkpoints = task.checkpoints.iter().filter_map(|checkpoints| checkpoints.validation.as_ref());
+    let phases = task.phases.values().filter(|phase| !baseline || phase.name != PhaseName::Explore);
+    let asking: Vec<(&Phase, &Gpu)> = phases
+        .chain(checkpoints)
+        .filter_map(|phase| Some((phase, phase.policy.gpu.as_ref()?)))
+        .filter(|(_, gpu)| gpu.count.is_some() || !gpu.devices.is_empty())
+        .collect();
+    if asking.is_empty() {
+        return Ok(());
+    }
+    let found = discover().map_err(|error| RunError::Options(error.to_string()))?;
+    for (phase, gpu) in asking {
+        let wish = Wish { count: gpu.count, devices: gpu.devices.clone(), shared: true };
+        select(&found.inventory, &wish, &Held::new()).map_err(|error| {
+            let remedy = match error {
+                SelectError::NoDriver => "",
+                _ => "; see `airlock gpu list`, and ask for what the host has",
+            };
+            let name = phase.name.word();
+            RunError::Options(format!("the phase `{name}` asks for {}: {error}{remedy}", Asked(gpu)))
+        })?;
+    }
+    Ok(())
+}
 
 /// Why a phase gets no GPUs.
 #[derive(Debug, thiserror::Error)]

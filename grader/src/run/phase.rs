@@ -137,6 +137,8 @@ impl Supervisor {
         let tenancy = match self.tenancy(name, &spec).await? {
             Ok(tenancy) => tenancy,
             Err(error) => {
+                // A log ends when nobody can write to it any more.
+                drop((stdout, stderr));
                 let report = EndReport::setup_failed("", &spec, &error.to_string());
                 self.finish_logs(number).await;
                 return Ok(Start::Failed(self.end_phase(number, name, report, None)?));

@@ -238,3 +238,43 @@ fn a_phase_of_a_task_has_its_gpus_and_gives_them_back() {
     assert_eq!(report("grader"), Value::Null);
     run(&site, &gpus, "3").end(["true"]).succeeded();
 }
+
+/// What a run will never get is said before there is a run directory, as the phase's own mistake.
+#[test]
+fn a_task_that_asks_for_more_than_the_host_has_is_refused_at_once() {
+    let (_, gpus) = (root!(), host!("mixed"));
+    let task = Graded::of("digits-direct").edit(
+        "task.toml",
+        "[[airlock.phase]]\nname = \"explore\"\n",
+        "[[airlock.phase]]\nname = \"explore\"\ngpus = 4\n",
+    );
+    let refused = |pieces: &[&str]| {
+        let ended = task.shell("true").where_root_did(gpus.script()).end();
+        assert!(!ended.path.exists(), "{}", ended.ended);
+        ended.ended.refused(pieces);
+    };
+    refused(&["the phase `explore` asks for 4 GPUs", "at most 3 can be had", "see `airlock gpu list`"]);
+    gpus.become_("not-loaded");
+    refused(&[
+        "the phase `explore` asks for 4 GPUs",
+        "no NVIDIA driver on this host",
+        "`nvidia-smi` must work",
+    ]);
+}
+
+/// Its logs are empty and whole: nothing waits for what nobody writes.
+#[test]
+fn a_phase_whose_gpus_are_held_fails_at_once_and_says_why() {
+    let (site, gpus) = (root!(), host!("mixed"));
+    let holder = resting(&site, &gpus, "3");
+    let task = Graded::of("digits-direct").edit(
+        "task.toml",
+        "[[airlock.phase]]\nname = \"explore\"\n",
+        "[[airlock.phase]]\nname = \"explore\"\ngpus = 1\n",
+    );
+    let run = task.shell("true").where_root_did(gpus.script()).end();
+    assert!(run.ended.stdout.contains("is held by sandbox "), "{}", run.ended);
+    assert!(!run.ended.stderr.contains("not whole"), "{}", run.ended);
+    assert!(run.ended.wall < Duration::from_secs(30), "{}", run.ended);
+    end(holder);
+}
