@@ -253,11 +253,29 @@ impl Site {
     /// `airlock audit WORDS` of `--probe` and `--mutate`, as [`Site::lead`] has it.
     #[track_caller]
     pub fn audit<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> crate::Ended {
+        let mut command = self.command(&self.airlock());
+        self.auditing(&mut command, words);
+        crate::run::start(command, Duration::from_secs(240)).end()
+    }
+
+    /// The same in a mount namespace of its own, as [`Site::airlock_where_root_did`] has it.
+    #[track_caller]
+    pub fn audit_where_root_did<S: AsRef<OsStr>>(
+        &self,
+        script: &str,
+        words: impl IntoIterator<Item = S>,
+    ) -> crate::Ended {
+        let mut command = crate::run::where_root_did(self, script);
+        command.arg(self.airlock());
+        self.auditing(&mut command, words);
+        crate::run::start(command, Duration::from_secs(240)).end()
+    }
+
+    fn auditing<S: AsRef<OsStr>>(&self, command: &mut Command, words: impl IntoIterator<Item = S>) {
         let path = self.path("bin/airlock-probe");
         if !path.exists() {
             fs::copy(program("airlock-probe"), &path).expect("Airlock's programs: build airlock first");
         }
-        let mut command = self.command(&self.airlock());
         command.arg("audit").args(words);
         if let Some(parent) = self.cgroups() {
             command.args(["--cgroup-parent", parent.name()]);
@@ -267,7 +285,6 @@ impl Site {
             (true, false) => drop(command.args(["--best-effort", "devices"])),
             (false, _) => drop(command.args(["--best-effort", "limits,devices"])),
         }
-        crate::run::start(command, Duration::from_secs(240)).end()
     }
 
     /// Where the probe lies inside, under a policy of [`Site::policy`].

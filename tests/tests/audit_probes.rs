@@ -272,3 +272,17 @@ fn nothing_of_the_kit_is_left() {
     let owner = site.caller().uid().to_string();
     assert!(!segments.lines().any(|line| line.split_whitespace().nth(7) == Some(&owner)), "{segments}");
 }
+
+/// The same words as of `airlock run`.
+#[test]
+fn a_policy_with_gpus_needs_a_host_with_gpus() {
+    if std::path::Path::new("/proc/driver/nvidia").exists() {
+        skip!("this host has NVIDIA's driver");
+    }
+    let site = Site::new();
+    let policy = site.policy("[gpu]\ncount = 1\n");
+    for what in ["--probe", "--mutate"] {
+        let ended = site.audit([what, policy.to_str().unwrap()]);
+        ended.refused(&["no NVIDIA driver on this host", "`nvidia-smi` must work on the host"]);
+    }
+}

@@ -239,9 +239,7 @@ impl Clause {
                 linux.set_readonly_paths(None);
             }),
             DeviceNodes => spec::add_device(spec, kit.device()),
-            DeviceFilter => spec::resources(spec, |resources| {
-                resources.set_devices(None);
-            }),
+            DeviceFilter => spec::open_device_filter(spec),
             Environment => spec::set_variable(spec, &format!("{}=1", kit.variable())),
             OpenFiles => spec::unlimit(spec, PosixRlimitType::RlimitNofile),
             CoreFiles => spec::unlimit(spec, PosixRlimitType::RlimitCore),

@@ -9,6 +9,7 @@ use super::kit::Kit;
 use super::run::ProbeError;
 use super::spec::{self, Place};
 use super::{Probe, Verdict};
+use crate::gpu::Selection;
 use crate::host::{HostFacts, is_root};
 use crate::ids::{HostIds, POOL_START};
 use crate::plan::{Placement, plan};
@@ -32,6 +33,8 @@ const SIGNALS_TRIED: u64 = 1100;
 #[derive(Debug)]
 pub struct Setting {
     pub(super) spec: Spec,
+    /// The GPUs that were chosen for it.
+    pub(super) gpu: Option<Selection>,
     filter: Option<Program>,
     root: bool,
     landlock_abi: u8,
@@ -42,29 +45,40 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A policy's spec, made ready for the probes: their program mounted, limits lowered to what they try.
+    /// A policy's spec, made ready for the probes: their program mounted, limits lowered to what they try. `gpu` is what
+    /// was chosen for it, which the caller holds leases of.
     ///
     /// # Errors
     /// The plan's, if this host cannot build it.
-    pub fn of(mut spec: Spec, kit: &Kit, placement: &Placement) -> Result<Setting, ProbeError> {
+    pub fn of(
+        mut spec: Spec,
+        gpu: Option<Selection>,
+        kit: &Kit,
+        placement: &Placement,
+    ) -> Result<Setting, ProbeError> {
         scale(&mut spec);
         kit.mount(&mut spec);
         let resources = spec.oci.linux().as_ref().and_then(|linux| linux.resources().as_ref());
         let cpus = resources.and_then(|resources| resources.cpu().as_ref()?.quota()).is_some();
         let timed = [cpus, spec.airlock.wall_ms.is_some()];
-        Setting::ready(spec, timed, placement)
+        Setting::ready(spec, gpu, timed, placement)
     }
 
-    fn ready(spec: Spec, timed: [bool; 2], placement: &Placement) -> Result<Setting, ProbeError> {
+    fn ready(
+        spec: Spec,
+        gpu: Option<Selection>,
+        timed: [bool; 2],
+        placement: &Placement,
+    ) -> Result<Setting, ProbeError> {
         let root = is_root();
         // No range is taken: nothing is launched by this.
         let ids = if root { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
-        let facts = HostFacts::read(&spec, ids)?;
+        let facts = HostFacts::read(&spec, ids)?.with_gpu(&spec, gpu.clone())?;
         let lowered = plan(&spec, &facts, placement)?.lowered.into_iter();
         let lowered = lowered.map(|lowered| format!("{}: {}", lowered.clause, lowered.what)).collect();
         let document = spec.oci.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
         let filter = document.map(seccomp::compile).transpose()?;
-        Ok(Setting { filter, root, landlock_abi: facts.landlock_abi, lowered, timed, spec })
+        Ok(Setting { filter, root, landlock_abi: facts.landlock_abi, lowered, timed, gpu, spec })
     }
 
     /// The setting without some clauses.
@@ -76,7 +90,7 @@ impl Setting {
     ) -> Result<Setting, ProbeError> {
         let mut spec = self.spec.clone();
         clauses.into_iter().for_each(|clause| clause.remove(&mut spec, kit));
-        Setting::ready(spec, self.timed, placement)
+        Setting::ready(spec, self.gpu.clone(), self.timed, placement)
     }
 
     /// Whether a probe is tried: those of time are where the policy limits it, with its clauses or without.
@@ -145,9 +159,7 @@ impl Setting {
             ReadOnlyPaths => self.covers(probe, linux.and_then(|linux| linux.readonly_paths().as_ref())),
             DeviceNodes => !spec::has_device(spec, Path::new(&kit.word(probe.action[1]))),
             DeviceFilter => {
-                self.root
-                    && resources.is_some_and(|resources| resources.devices().is_some())
-                    && !self.lacks("device")
+                self.root && resources.is_some_and(spec::has_device_filter) && !self.lacks("device")
             }
             Environment => !spec::has_variable(spec, kit.variable()),
             OpenFiles => spec::limit(spec, PosixRlimitType::RlimitNofile).is_some_and(|limit| limit <= FILES),

@@ -13,6 +13,7 @@ use super::expect::{Setting, shorten};
 use super::kit::{Kit, KitError};
 use super::{Answer, Outcome, Probe, Verdict, table};
 use crate::cgroups::CgroupPath;
+use crate::gpu::Selection;
 use crate::launcher::{Launcher, LauncherError, Request};
 use crate::plan::Placement;
 use crate::report::{EndReport, Reason};
@@ -84,12 +85,12 @@ impl Runner {
         &self.kit
     }
 
-    /// A policy's spec, made ready.
+    /// A policy's spec, made ready. `gpu` is what was chosen for it, which the caller holds leases of.
     ///
     /// # Errors
     /// The plan's, if this host cannot build it.
-    pub fn setting(&self, spec: Spec) -> Result<Setting, ProbeError> {
-        Setting::of(spec, &self.kit, &self.placement)
+    pub fn setting(&self, spec: Spec, gpu: Option<Selection>) -> Result<Setting, ProbeError> {
+        Setting::of(spec, gpu, &self.kit, &self.placement)
     }
 
     /// A setting without some clauses.
@@ -108,11 +109,11 @@ impl Runner {
     pub fn run(&self, setting: &Setting) -> Result<BTreeMap<&'static str, Outcome>, ProbeError> {
         let (waiting, others): (Vec<_>, Vec<_>) =
             table().filter(|probe| setting.tries(probe)).partition(|probe| waits(probe));
-        let (_, mut outcomes) = self.launch(setting.spec.clone(), &others)?;
+        let (_, mut outcomes) = self.launch(setting.spec.clone(), setting.gpu.clone(), &others)?;
         for probe in waiting {
             let mut spec = setting.spec.clone();
             shorten(&mut spec, probe);
-            let (end, mut found) = self.launch(spec, &[probe])?;
+            let (end, mut found) = self.launch(spec, setting.gpu.clone(), &[probe])?;
             if end.reason == Reason::WallTimeout {
                 found.insert(probe.id, Outcome::Killed(libc::SIGKILL));
             }
@@ -124,6 +125,7 @@ impl Runner {
     fn launch(
         &self,
         mut spec: Spec,
+        gpu: Option<Selection>,
         probes: &[&'static Probe],
     ) -> Result<(EndReport, BTreeMap<&'static str, Outcome>), ProbeError> {
         if let Some(process) = spec.oci.process_mut() {
@@ -138,6 +140,7 @@ impl Runner {
         let request = Request {
             stdio: Some([null.into(), stream(&out)?.into(), stream(&err)?.into()]),
             cgroup_parent: self.cgroup_parent.clone(),
+            gpu,
             ..Request::default()
         };
         let end = self.launcher.launch(&spec, request)?.wait()?;

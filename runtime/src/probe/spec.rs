@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use oci_spec::runtime::{
-    Capability, Linux, LinuxCapabilities, LinuxDevice, LinuxNamespaceType, LinuxResources, Mount,
-    MountBuilder, PosixRlimitType,
+    Capability, Linux, LinuxCapabilities, LinuxDevice, LinuxDeviceCgroupBuilder, LinuxNamespaceType,
+    LinuxResources, Mount, MountBuilder, PosixRlimitType,
 };
 
 use crate::spec::Spec;
@@ -158,6 +158,20 @@ pub(super) fn add_device(spec: &mut Spec, device: Option<LinuxDevice>) {
         devices.extend(device);
         linux.set_devices(Some(devices));
     });
+}
+
+/// The rules that GPUs add would be a filter of their own where there is none; where all is let through they are not.
+pub(super) fn open_device_filter(spec: &mut Spec) {
+    let all =
+        spec.airlock.gpu.as_ref().and_then(|_| LinuxDeviceCgroupBuilder::default().allow(true).build().ok());
+    resources(spec, |resources| {
+        resources.set_devices(all.map(|all| vec![all]));
+    });
+}
+
+/// There are rules, and not all is let through.
+pub(super) fn has_device_filter(resources: &LinuxResources) -> bool {
+    resources.devices().iter().flatten().any(|rule| !rule.allow())
 }
 
 pub(super) fn has_device(spec: &Spec, path: &Path) -> bool {

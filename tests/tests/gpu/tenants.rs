@@ -278,3 +278,21 @@ fn a_phase_whose_gpus_are_held_fails_at_once_and_says_why() {
     assert!(run.ended.wall < Duration::from_secs(30), "{}", run.ended);
     end(holder);
 }
+
+/// The probes' sandboxes have the GPUs that `airlock run` would have, held as long as the audit takes.
+#[test]
+fn an_audit_by_probes_has_the_gpus_of_its_policy() {
+    let (site, gpus) = (root!(), host!("mixed"));
+    let policy = site.policy("[gpu]\ncount = 1\n");
+    let policy = policy.to_str().unwrap();
+    let audit = || site.audit_where_root_did(gpus.script(), ["--json", "--probe", policy]);
+    let ended = audit();
+    assert_eq!(ended.code, 0, "{ended}");
+    let ended = site.audit_where_root_did(gpus.script(), ["--json", "--mutate", policy]);
+    assert_eq!(ended.code, 0, "{ended}");
+    let holder = resting(&site, &gpus, "3");
+    audit().refused(&["1 of GPUs asked for, at most 0 can be had", "is held by sandbox "]);
+    end(holder);
+    gpus.become_("not-loaded");
+    audit().refused(&["no NVIDIA driver on this host", "`nvidia-smi` must work"]);
+}

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use airlock_policy::Overrides;
+use airlock_runtime::Spec;
+use airlock_runtime::gpu::Tenancy;
 use airlock_runtime::probe::{Matrix, Proof, Runner};
 use anyhow::{Result, bail};
 
@@ -23,7 +25,8 @@ pub(super) fn probe(policy: &str, args: &ProbeArgs, output: &Output) -> Result<E
     let audited = super::one(policy)?;
     let runner = runner(args)?;
     let peers = peers::Peer::all(args)?;
-    let setting = runner.setting(spec)?;
+    let tenancy = tenancy(&spec)?;
+    let setting = runner.setting(spec, tenancy.as_ref().map(|tenancy| tenancy.selection().clone()))?;
     let inside = runner.run(&setting)?;
     let outside = runner.outside()?;
     let under = peers.iter().map(|peer| Ok((peer.name(), peer.run(&runner)?)));
@@ -39,12 +42,18 @@ pub(super) fn mutate(policy: &str, args: &ProbeArgs, output: &Output) -> Result<
     let spec = super::super::spec(policy, overrides(args), vec!["probe".into()])?;
     let audited = super::one(policy)?;
     let runner = runner(args)?;
-    let setting = runner.setting(spec)?;
+    let tenancy = tenancy(&spec)?;
+    let setting = runner.setting(spec, tenancy.as_ref().map(|tenancy| tenancy.selection().clone()))?;
     let matrix = Matrix::of(&runner, &setting, |clause| tracing::info!("without {clause}"))?;
     output.say(&matrix, || table::matrix(&matrix))?;
     output.page(|| page::matrix(&audited, &matrix))?;
     let failed = matrix.unproven().count() > 0 || !matrix.vacuous.is_empty();
     Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// The GPUs of every sandbox of an audit. They are held until the last of them has ended.
+fn tenancy(spec: &Spec) -> Result<Option<Tenancy>> {
+    super::super::gpu::tenancy(spec, &format!("audit, process {}", std::process::id()))
 }
 
 fn overrides(args: &ProbeArgs) -> Overrides {
