@@ -137,6 +137,13 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
         let whole = line.add("--gpus", gpus.clone());
         let mut table = GpuTable::default();
         match gpus.parse() {
+            Ok(0) => {
+                return Err(PolicyError::Argument {
+                    option: "--gpus",
+                    value: gpus.clone(),
+                    message: "not a number of GPUs; leave --gpus out for none".into(),
+                });
+            }
             Ok(count) => table.count = Some(At::new(whole.span(), count)),
             Err(_) => {
                 let devices = gpus.split(',').map(|device| At::new(whole.span(), device.to_owned()));
@@ -198,7 +205,20 @@ impl CommandLine {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn no_gpus_are_asked_for_by_leaving_the_flag_out() {
+        let asked = |gpus: &str| {
+            let overrides = Overrides { gpus: Some(gpus.into()), ..Overrides::default() };
+            crate::Policy::load("base", &overrides, Path::new("/"))
+        };
+        assert!(asked("1").is_ok());
+        let error = asked("0").unwrap_err().to_string();
+        assert!(error.contains("leave --gpus out"), "{error}");
+    }
 
     #[test]
     fn mounts_are_read_only_unless_said_otherwise() {
