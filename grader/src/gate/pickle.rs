@@ -7,12 +7,19 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead, Read};
+use std::rc::Rc;
 
 /// Longest name that is kept; longer strings are no names.
 const LONGEST_NAME: u64 = 512;
 
 /// Most entries of the memo that are followed.
 const LARGEST_MEMO: usize = 4 << 20;
+
+/// Most bytes of the strings in it.
+const LARGEST_STRINGS: usize = 256 << 20;
+
+/// Most imports that are told by name; there are far fewer in any that a gate lets through.
+const MOST_IMPORTS: usize = 10_000;
 
 /// Pickles at the start of a file of `torch.save`'s first format, before the raw data.
 const MOST_PICKLES: usize = 5;
@@ -44,7 +51,7 @@ pub enum PickleError {
     #[error("an argument of the opcode {0:#04x}")]
     Argument(u8),
     /// More memo entries than are followed.
-    #[error("more than {LARGEST_MEMO} memo entries")]
+    #[error("more than {LARGEST_MEMO} memo entries, or {LARGEST_STRINGS} bytes of strings in them")]
     Memo,
 }
 
@@ -56,7 +63,7 @@ pub fn scan_pickles(mut stream: impl BufRead) -> Result<PickleFacts, PickleError
         if index > 0 && stream.fill_buf()?.is_empty() {
             break;
         }
-        let mut scan = Scan { facts: &mut facts, memo: HashMap::new(), strings: [None, None] };
+        let mut scan = Scan::new(&mut facts);
         match scan.pickle(&mut stream) {
             Ok(()) => facts.pickles += 1,
             Err(PickleError::Memo) => return Err(PickleError::Memo),
@@ -74,7 +81,8 @@ pub fn scan_pickles(mut stream: impl BufRead) -> Result<PickleFacts, PickleError
 pub fn is_pickle(mut stream: impl BufRead) -> bool {
     let marked = stream.fill_buf().is_ok_and(|start| matches!(start, [0x80, 2..=5, ..]));
     let mut facts = PickleFacts::default();
-    let mut scan = Scan { facts: &mut facts, memo: HashMap::new(), strings: [None, None] };
+    let mut scan = Scan::new(&mut facts);
+    let mut imports = false;
     for _ in 0..MOST_OPCODES {
         let Ok(opcode) = number(&mut stream, 1) else { return false };
         let opcode = opcode.to_le_bytes()[0];
@@ -82,7 +90,9 @@ pub fn is_pickle(mut stream: impl BufRead) -> bool {
             return marked;
         }
         let step = scan.step(opcode, &mut stream);
-        let imports = scan.facts.unknown || scan.facts.imports.iter().any(|name| can_be_imported(name));
+        // Each is looked at once: there may be one for every few bytes.
+        let found = std::mem::take(&mut scan.facts.imports);
+        imports |= scan.facts.unknown || found.iter().any(|name| can_be_imported(name));
         let calls = matches!(opcode, b'R' | b'b' | b'i' | b'o' | 0x81 | 0x92);
         if imports && (marked || calls) {
             return true;
@@ -107,12 +117,18 @@ fn can_be_imported(name: &str) -> bool {
 struct Scan<'a> {
     facts: &'a mut PickleFacts,
     /// What is remembered under each number, where that is a string.
-    memo: HashMap<u64, Option<String>>,
+    memo: HashMap<u64, Option<Rc<str>>>,
+    /// Bytes of those strings.
+    kept: usize,
     /// The two topmost values of the stack, where those are known to be strings; the last is the top.
-    strings: [Option<String>; 2],
+    strings: [Option<Rc<str>>; 2],
 }
 
 impl Scan<'_> {
+    fn new(facts: &mut PickleFacts) -> Scan<'_> {
+        Scan { facts, memo: HashMap::new(), kept: 0, strings: [None, None] }
+    }
+
     fn pickle(&mut self, stream: &mut impl BufRead) -> Result<(), PickleError> {
         loop {
             let opcode = number(stream, 1)?.to_le_bytes()[0];
@@ -132,8 +148,7 @@ impl Scan<'_> {
             0x8d => self.string(stream, 8)?,
             b'S' | b'V' => {
                 let line = line(stream)?;
-                let bare = line.trim_matches(['"', '\'']).to_owned();
-                self.push(Some(bare));
+                self.push(Some(line.trim_matches(['"', '\'']).into()));
             }
             // The memo.
             0x94 => self.remember(self.memo.len() as u64)?,
@@ -146,18 +161,15 @@ impl Scan<'_> {
             // Imports.
             b'c' | b'i' => {
                 let (module, name) = (line(stream)?, line(stream)?);
-                self.facts.imports.insert(format!("{module}.{name}"));
-                self.strings = [None, None];
+                self.import(format!("{module}.{name}"));
             }
-            0x93 => {
-                match &self.strings {
-                    [Some(module), Some(name)] => {
-                        self.facts.imports.insert(format!("{module}.{name}"));
-                    }
-                    _ => self.facts.unknown = true,
+            0x93 => match &self.strings {
+                [Some(module), Some(name)] => self.import(format!("{module}.{name}")),
+                _ => {
+                    self.facts.unknown = true;
+                    self.strings = [None, None];
                 }
-                self.strings = [None, None];
-            }
+            },
             // The extension registry: numbers that stand for imports.
             0x82..=0x84 => {
                 skip(stream, 1 << (opcode - 0x82))?;
@@ -186,19 +198,30 @@ impl Scan<'_> {
         if bytes.len() as u64 != len {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        self.push(String::from_utf8(bytes).ok());
+        self.push(String::from_utf8(bytes).ok().map(Rc::from));
         Ok(())
     }
 
-    fn push(&mut self, value: Option<String>) {
+    fn import(&mut self, name: String) {
+        match self.facts.imports.len() {
+            ..MOST_IMPORTS => drop(self.facts.imports.insert(name)),
+            _ => self.facts.unknown = true,
+        }
+        self.strings = [None, None];
+    }
+
+    fn push(&mut self, value: Option<Rc<str>>) {
         self.strings = [self.strings[1].take(), value];
     }
 
     fn remember(&mut self, number: u64) -> Result<(), PickleError> {
-        if self.memo.len() >= LARGEST_MEMO {
+        let top = self.strings[1].clone();
+        // One that is shared with an earlier entry counts as well.
+        self.kept += top.as_ref().map_or(0, |string| string.len());
+        if self.memo.len() >= LARGEST_MEMO || self.kept > LARGEST_STRINGS {
             return Err(PickleError::Memo);
         }
-        self.memo.insert(number, self.strings[1].clone());
+        self.memo.insert(number, top);
         Ok(())
     }
 
@@ -331,6 +354,28 @@ mod tests {
         ] {
             assert!(!is_pickle(data), "{}", data.escape_ascii());
         }
+    }
+
+    /// Without a cap, time grew with the square of what a candidate names, and memory with each time it is remembered.
+    #[test]
+    fn a_stream_of_names_is_looked_at_once() {
+        let names: String = (0..60_000).map(|number| format!("c{number}\n{number}\n")).collect();
+        let begun = std::time::Instant::now();
+        assert!(!is_pickle(names.as_bytes()));
+        let taken = begun.elapsed();
+        assert!(taken.as_secs() < 5, "{taken:?}");
+        let facts = scan_pickles(format!("{names}.").as_bytes()).unwrap();
+        assert!(facts.unknown && facts.imports.len() == MOST_IMPORTS);
+    }
+
+    #[test]
+    fn what_is_remembered_has_an_end() {
+        let string = [&b"\x80\x04X\0\x02\0\0"[..], &[b'a'; 512]].concat();
+        let pickle = |times| [&string[..], &vec![0x94; times], b"."].concat();
+        assert!(scan_pickles(&pickle(LARGEST_STRINGS / 512)[..]).is_ok());
+        let more = pickle(LARGEST_STRINGS / 512 + 1);
+        assert!(matches!(scan_pickles(&more[..]), Err(PickleError::Memo)));
+        assert!(is_pickle(&more[..]));
     }
 
     #[test]
