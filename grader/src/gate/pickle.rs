@@ -154,10 +154,10 @@ impl Scan<'_> {
             0x94 => self.remember(self.memo.len() as u64)?,
             b'q' => self.remember(number(stream, 1)?)?,
             b'r' => self.remember(number(stream, 4)?)?,
-            b'p' => self.remember(line(stream)?.parse().map_err(|_| argument)?)?,
+            b'p' => self.remember(index(stream)?.ok_or(argument)?)?,
             b'h' => self.recall(number(stream, 1)?),
             b'j' => self.recall(number(stream, 4)?),
-            b'g' => self.recall(line(stream)?.parse().map_err(|_| argument)?),
+            b'g' => self.recall(index(stream)?.ok_or(argument)?),
             // Imports.
             b'c' | b'i' => {
                 let (module, name) = (line(stream)?, line(stream)?);
@@ -288,6 +288,22 @@ fn skip(stream: &mut impl Read, len: u64) -> Result<(), PickleError> {
     Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
 }
 
+/// A line with a number, as CPython reads it (`PyLong_FromString`): up to a NUL, blanks around it, a sign, and
+/// underscores between its digits.
+fn index(stream: &mut impl BufRead) -> Result<Option<u64>, PickleError> {
+    let line = line(stream)?;
+    let blank = |letter: char| letter.is_ascii_whitespace() || letter == '\x0b';
+    let part = |letter: char| blank(letter) || letter.is_ascii_digit() || matches!(letter, '+' | '_');
+    if line.len() as u64 >= LONGEST_NAME && line.chars().all(part) {
+        // Cut: what it says is not followed.
+        return Err(PickleError::Memo);
+    }
+    let text = line.split('\0').next().unwrap_or_default().trim_matches(blank);
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let plain = digits.split('_').all(|group| !group.is_empty() && group.bytes().all(|d| d.is_ascii_digit()));
+    Ok(digits.replace('_', "").parse().ok().filter(|_| plain))
+}
+
 /// A line, without its newline; one that is too long for a name is cut.
 fn line(stream: &mut impl BufRead) -> Result<String, PickleError> {
     let mut bytes = Vec::new();
@@ -354,6 +370,24 @@ mod tests {
         ] {
             assert!(!is_pickle(data), "{}", data.escape_ascii());
         }
+    }
+
+    /// CPython takes more for a number than its digits.
+    #[test]
+    fn a_number_that_only_its_loader_reads_hides_nothing() {
+        let blanks = format!("{}0", " ".repeat(600));
+        for number in ["0", " 0", "+0", "0\t\x0b", "0_0", "0\0x", blanks.as_str()] {
+            for after in ["p", "p0\ng"] {
+                let pickle = format!("cposix\nsystem\n{after}{number}\n(S'id'\ntR.");
+                assert!(is_pickle(pickle.as_bytes()), "{pickle:?}");
+            }
+        }
+        for word in ["ig", "_0", "0__0", "++0", "-1", ""] {
+            assert!(!is_pickle(format!("cat\ndog\np{word}\n(S'id'\ntR.").as_bytes()), "{word:?}");
+        }
+        // What is remembered anew by such a number is not what it was.
+        let hidden = b"Vtorch\np0\nVposix\np 0\n0g0\nVsystem\n\x93.";
+        assert_eq!(imports(hidden), (vec!["posix.system".to_owned()], false));
     }
 
     /// Without a cap, time grew with the square of what a candidate names, and memory with each time it is remembered.
