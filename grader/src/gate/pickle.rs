@@ -146,10 +146,8 @@ impl Scan<'_> {
             b'U' | 0x8c => self.string(stream, 1)?,
             b'T' | b'X' => self.string(stream, 4)?,
             0x8d => self.string(stream, 8)?,
-            b'S' | b'V' => {
-                let line = line(stream)?;
-                self.push(Some(line.trim_matches(['"', '\'']).into()));
-            }
+            b'S' => self.push(quoted(&line(stream)?).map(Rc::from)),
+            b'V' => self.push(Some(line(stream)?).filter(|text| !text.contains('\\')).map(Rc::from)),
             // The memo.
             0x94 => self.remember(self.memo.len() as u64)?,
             b'q' => self.remember(number(stream, 1)?)?,
@@ -288,6 +286,12 @@ fn skip(stream: &mut impl Read, len: u64) -> Result<(), PickleError> {
     Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
 }
 
+/// A string between two quotes; none where a loader would take out more, as escapes or blanks behind it.
+fn quoted(line: &str) -> Option<&str> {
+    let within = |quote| line.strip_prefix(quote)?.strip_suffix(quote);
+    within('\'').or_else(|| within('"')).filter(|text| !text.contains(['\'', '"', '\\']))
+}
+
 /// A line with a number, as CPython reads it (`PyLong_FromString`): up to a NUL, blanks around it, a sign, and
 /// underscores between its digits.
 fn index(stream: &mut impl BufRead) -> Result<Option<u64>, PickleError> {
@@ -388,6 +392,22 @@ mod tests {
         // What is remembered anew by such a number is not what it was.
         let hidden = b"Vtorch\np0\nVposix\np 0\n0g0\nVsystem\n\x93.";
         assert_eq!(imports(hidden), (vec!["posix.system".to_owned()], false));
+    }
+
+    #[test]
+    fn a_name_that_only_its_loader_reads_is_unknown() {
+        for [module, name] in [
+            ["S'pos\\x69x'", "S'system'"],
+            ["S'posix' ", "S'system'"],
+            ["V\\u0070osix", "Vsystem"],
+            ["Vposix", "Vsyste\\u006d"],
+        ] {
+            let pickle = format!("{module}\n{name}\n\u{93}(S'id'\ntR.");
+            let pickle: Vec<u8> = pickle.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+            assert!(is_pickle(&pickle[..]), "{}", pickle.escape_ascii());
+            assert_eq!(imports(&pickle), (vec![], true), "{}", pickle.escape_ascii());
+        }
+        assert_eq!(imports(b"S'posix'\nS\"system\"\n\x93."), (vec!["posix.system".to_owned()], false));
     }
 
     /// Without a cap, time grew with the square of what a candidate names, and memory with each time it is remembered.
