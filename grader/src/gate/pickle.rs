@@ -82,21 +82,35 @@ pub fn is_pickle(mut stream: impl BufRead) -> bool {
     let marked = stream.fill_buf().is_ok_and(|start| matches!(start, [0x80, 2..=5, ..]));
     let mut facts = PickleFacts::default();
     let mut scan = Scan::new(&mut facts);
-    let mut imports = false;
+    // `pushed`: something else is on the stack above the import.
+    let (mut imports, mut pushed, mut marks) = (false, false, 0_usize);
     for _ in 0..MOST_OPCODES {
         let Ok(opcode) = number(&mut stream, 1) else { return false };
         let opcode = opcode.to_le_bytes()[0];
-        if opcode == b'.' {
-            return marked;
+        match opcode {
+            b'.' => return marked,
+            // Never fewer than there are: another loader may have what is doubled here be a mark.
+            b'(' | b'2' => marks += 1,
+            b'1' | b'd' | b'e' | b'i' | b'l' | b'o' | b't' | b'u' | 0x90 | 0x91 => match marks.checked_sub(1)
+            {
+                Some(left) => marks = left,
+                // No loader goes on from here.
+                None => return false,
+            },
+            _ => {}
         }
+        let before = imports;
         let step = scan.step(opcode, &mut stream);
         // Each is looked at once: there may be one for every few bytes.
         let found = std::mem::take(&mut scan.facts.imports);
         imports |= scan.facts.unknown || found.iter().any(|name| can_be_imported(name));
+        // What is added to an import is a call as well: of its `append`, `extend`, `add` or `__setitem__`.
+        let adds = matches!(opcode, b'a' | b'e' | b's' | b'u' | 0x90) && before && pushed;
         let calls = matches!(opcode, b'R' | b'b' | b'i' | b'o' | 0x81 | 0x92);
-        if imports && (marked || calls) {
+        if imports && (marked || calls || adds) {
             return true;
         }
+        pushed = before;
         match step {
             Ok(()) => {}
             Err(PickleError::Memo) => return true,
@@ -373,6 +387,33 @@ mod tests {
             b"N.",
         ] {
             assert!(!is_pickle(data), "{}", data.escape_ascii());
+        }
+    }
+
+    /// `sys.path.append`, `os.environ[...] =`: no call is spelt out.
+    #[test]
+    fn what_is_added_to_an_import_is_a_call() {
+        for pickle in [
+            "csys\npath\nS'/tmp'\na.",
+            "cos\nenviron\nS'A'\nS'B'\ns.",
+            "csys\npath\n(S'/tmp'\ne.",
+            "cos\nenviron\n(S'A'\nS'B'\nu.",
+        ] {
+            assert!(is_pickle(pickle.as_bytes()), "{pickle:?}");
+        }
+    }
+
+    /// Lists of names begin like imports.
+    #[test]
+    fn words_are_no_pickle() {
+        for words in [
+            "cat\ndeer\ndog\nfrog\n",
+            "car\ncat\nlamb\n",
+            "cat\ndog\nox\n",
+            "cat\ndog\nant\n",
+            "cat\ndog\neel\n",
+        ] {
+            assert!(!is_pickle(words.as_bytes()), "{words:?}");
         }
     }
 
