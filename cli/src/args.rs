@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Audit(crate::audit_args::AuditArgs),
     /// List, show, check, compare, explain policies, or print their schema
     Policy(PolicyArgs),
-    /// Check task directories, or print the schema of their manifest
+    /// Lead, resume, watch and verify runs of tasks, and check task directories
     Task(crate::task_args::TaskArgs),
     /// See a whole task run: the unmodified source, an honest agent, a cheating one
     Demo(DemoArgs),

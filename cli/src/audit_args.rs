@@ -64,10 +64,10 @@ pub(crate) struct SeccompArgs {
     /// A policy (built-in name or file), or an OCI bundle
     #[arg(value_name = "POLICY|BUNDLE", required_unless_present_any = ["diff", "pid"])]
     pub(crate) name: Option<String>,
-    /// Show the filters of this process, read from the kernel: it is stopped for a moment. Takes CAP_SYS_ADMIN on the
-    /// host
-    #[arg(long, value_name = "PID", conflicts_with_all = ["name", "diff"])]
-    pub(crate) pid: Option<i32>,
+    /// Show the filters of this process (a pid, or the name of a sandbox), read from the kernel: it is stopped for a
+    /// moment. Takes CAP_SYS_ADMIN on the host
+    #[arg(long, value_name = "PID|ID", conflicts_with_all = ["name", "diff"])]
+    pub(crate) pid: Option<String>,
     /// Show what differs from the first to the second
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "name")]
     pub(crate) diff: Option<Vec<String>>,

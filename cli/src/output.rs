@@ -27,6 +27,11 @@ pub(crate) fn escape(text: &str) -> String {
         .collect()
 }
 
+/// As [`escape`], of what has to stay on one line.
+pub(crate) fn escape_line(text: &str) -> String {
+    escape(text).replace('\n', "\\n")
+}
+
 /// Prints to stdout; a closed pipe ends the output, not the program.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
@@ -47,5 +52,6 @@ mod tests {
     #[test]
     fn terminal_escapes_are_shown_not_sent() {
         assert_eq!(escape("a\x1b[2Jb\n\u{9b}"), "a\\u{1b}[2Jb\n\\u{9b}");
+        assert_eq!(escape_line("a\nfeed\t"), "a\\nfeed\\t");
     }
 }

@@ -232,7 +232,7 @@ const PHASES: &[Case] = &[
     ("[\"python3\", \"train.py\"]", "[\"x\"]\nlimits = { memory = ‸64 }", "the size `64` has no unit", ""),
     ("[\"python3\", \"train.py\"]", "[\"x\"]\nlimits = { ‸memroy = 64 }", "unknown key `memroy`", "`memory`"),
     ("[\"python3\", \"train.py\"]", "[\"x\"]\nverdict = ‸\"descriptor\"", "`replay` gives no verdict", ""),
-    ("[\"python3\", \"train.py\"]", "[\"x\"]\nnetwork = ‸\"broker\"", "`broker` comes later", ""),
+    ("[\"python3\", \"train.py\"]", "[\"x\"]\nnetwork = ‸\"broker\"", "`broker` is a reserved word", ""),
     ("[\"python3\", \"train.py\"]", "[\"x\"]\ngpus = ‸-1", "-1 is not a number of GPUs", ""),
     (
         "[\"python3\", \"train.py\"]",
@@ -515,6 +515,15 @@ fn what_a_command_names_of_the_task_is_there() {
     fs::remove_file(dir.path().join("tests/final.py")).unwrap();
     let found = lines(&findings(dir.path()));
     assert_eq!(found, ["final.py: nothing is there, and the phase `score` names it as /tests/final.py"]);
+    // Neither is what a command of the checkpoints names, nor anything where the directory is missing.
+    let dir = task(&REPLAY.replace(
+        "name = \"step-{progress}\"\n",
+        "name = \"step-{progress}\"\ncommand = [\"/tests/look\"]\n",
+    ));
+    fs::remove_dir_all(dir.path().join("tests")).unwrap();
+    let found = lines(&findings(dir.path()));
+    let names = |name: &str| found.iter().any(|line| line.starts_with(name));
+    assert!(["score.py", "final.py", "look"].into_iter().all(names), "{found:#?}");
     // A task without a table of Airlock's runs tests/test.sh; that it is missing is told once.
     let dir = task("version = \"1.0\"\n");
     let found = lines(&findings(dir.path()));

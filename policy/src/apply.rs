@@ -82,7 +82,7 @@ impl Merge<'_> {
     fn root(&mut self, root: RootTable) {
         let base = self.layer.base;
         let kind = |kind| match kind {
-            RootKind::Image => Err(Fault::new("root kind `image` comes later; this Airlock cannot use it")
+            RootKind::Image => Err(Fault::new("root kind `image` is a reserved word; this Airlock has none")
                 .help("unpack the image and use `kind = \"dir\"` with `path`")),
             kind => Ok(kind),
         };
@@ -138,14 +138,14 @@ impl Merge<'_> {
     fn network(&mut self, network: NetworkTable) {
         let mode = |mode| match mode {
             NetworkMode::Broker => {
-                Err(Fault::new("network mode `broker` comes later; this Airlock cannot use it")
+                Err(Fault::new("network mode `broker` is a reserved word; this Airlock has none")
                     .help("`none` or `loopback`"))
             }
             mode => Ok(mode),
         };
         self.set("network.mode", network.mode, mode, |policy| &mut policy.network.mode);
         if let Some(allow) = network.allow.filter(|allow| !allow.is_empty()) {
-            let fault = Fault::new("`allow` belongs to network mode `broker`, which comes later");
+            let fault = Fault::new("`allow` belongs to network mode `broker`, which is reserved");
             self.fault(&allow, fault);
         }
     }

@@ -32,7 +32,7 @@ const BAD: &[(&str, (usize, usize), &str, &str)] = &[
     ("[[mount]]\nsource = \"./data\"", (2, 1), "missing field `target`", ""),
     ("name = \"a\"\nname = \"b\"", (3, 1), "duplicate key", ""),
     // Root.
-    ("[root]\nkind = \"image\"", (3, 8), "`image` comes later", "kind = \"dir\""),
+    ("[root]\nkind = \"image\"", (3, 8), "`image` is a reserved word", "kind = \"dir\""),
     ("[root]\nkind = \"dir\"", (3, 8), "needs `path`", "path = "),
     ("[root]\npath = \"./rootfs\"", (3, 8), "belongs to root kind `dir`", ""),
     ("[root]\nwritable = \"tmfs\"", (3, 12), "unknown value `tmfs`", "did you mean `tmpfs`?"),
@@ -66,7 +66,7 @@ const BAD: &[(&str, (usize, usize), &str, &str)] = &[
     ("[capabilities]\nkeep = [\"CAP_NET_RAW\", \"net_admin\"]", (3, 24), "`net_admin`", "`CAP_NET_ADMIN`"),
     ("[capabilities]\nkeep = [\"CAP_NET_RAV\"]", (3, 9), "`CAP_NET_RAV`", "did you mean `CAP_NET_RAW`?"),
     // Network.
-    ("[network]\nmode = \"broker\"", (3, 8), "`broker` comes later", "`loopback`"),
+    ("[network]\nmode = \"broker\"", (3, 8), "`broker` is a reserved word", "`loopback`"),
     ("[network]\nallow = [\"a:1\"]", (3, 9), "belongs to network mode `broker`", ""),
     // Seccomp and Landlock.
     ("[seccomp]\nprofile = \"strct\"", (3, 11), "called `strct`", "did you mean `strict`?"),

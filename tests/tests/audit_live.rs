@@ -164,6 +164,10 @@ fn a_running_processs_filters_are_read_and_proven() {
     let (_, report) = audit(&site, &["--pid", id]);
     let pid = report["process"]["pid"].to_string();
     let read = site.airlock_with(["audit", "seccomp", "--json", "--pid", &pid]).succeeded();
+    assert_eq!(
+        site.airlock_with(["audit", "seccomp", "--json", "--pid", id]).succeeded().stdout,
+        read.stdout
+    );
     let read: Value = serde_json::from_str(&read.stdout).unwrap();
     let filters = read.as_array().unwrap();
     let written = site.airlock_with(["audit", "seccomp", "--json", policy.to_str().unwrap()]).succeeded();

@@ -310,7 +310,7 @@ fn a_policy_that_is_no_toml() {
     site.run().policy(policy).end(["true"]).refused(&["broken.toml:"]);
 }
 
-/// The image root comes later; until then it is refused by name.
+/// The image root is a reserved word: it is refused by name.
 #[test]
 fn an_image() {
     under(&Site::new(), "[root]\nkind = \"image\"\n").refused(&["image"]);

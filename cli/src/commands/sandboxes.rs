@@ -22,7 +22,7 @@ pub(crate) fn list(args: FormatArgs) -> Result<ExitCode> {
     }
     for record in records {
         let init = record.init.map_or_else(|| "-".into(), |init| init.pid.to_string());
-        let command = output::escape(&record.command);
+        let command = output::escape_line(&record.command);
         let watched = if record.is_watched() { "" } else { "  (monitor gone: `airlock gc`)" };
         output::print(&format!(
             "{}  monitor {}  init {init}  {}  {command}{watched}\n",
@@ -51,7 +51,7 @@ pub(crate) fn gc(args: FormatArgs) -> Result<ExitCode> {
             output::print(&format!("removed {id}\n"))?;
         }
         for (id, why) in &swept.left {
-            output::print(&format!("left {id}: {}\n", output::escape(why)))?;
+            output::print(&format!("left {id}: {}\n", output::escape_line(why)))?;
         }
     }
     Ok(if swept.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::OWN_FAILURE) })

@@ -4,9 +4,12 @@
 //! much else of the operator's.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::Supplied;
 use super::directory::at;
@@ -30,10 +33,14 @@ pub(super) fn take(
     let path = fs::canonicalize(path).map_err(at("finding the agent's files", path))?;
     let home = std::env::var_os("HOME").and_then(|home| fs::canonicalize(home).ok());
     check(&path, task, run, supplied, home.as_deref())?;
-    let directory = File::open(&path).map_err(at("opening", &path))?;
-    if !directory.metadata().map_err(at("looking at", &path))?.is_dir() {
-        return Err(RunError::Options(format!("--agent-files {}: no directory", path.display())));
-    }
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = match rustix::fs::open(&path, flags, Mode::empty()) {
+        // Nor is a FIFO waited for.
+        Err(Errno::NOTDIR) => {
+            return Err(RunError::Options(format!("--agent-files {}: no directory", path.display())));
+        }
+        directory => directory.map_err(|errno| at("opening", &path)(errno.into()))?,
+    };
     let limits = Limits {
         entries: MOST_ENTRIES,
         logical_bytes: MOST_BYTES,
@@ -67,7 +74,9 @@ fn check(
     let hidden = task.assets.iter().filter(|(_, asset)| asset.visibility != Visibility::Open);
     let own = hidden.clone().filter_map(|(_, asset)| Some(task.dir.join(asset.path.as_ref()?)));
     let others = hidden.filter_map(|(name, _)| Some(supplied.get(name)?.path.clone()));
-    let places: Vec<PathBuf> = own.chain(others).chain([task.dir.join("tests"), run.to_owned()]).collect();
+    let places = own.chain(others).chain([task.dir.join("tests"), run.to_owned()]);
+    // What is a link in the task lies where that leads.
+    let places: Vec<PathBuf> = places.map(|place| fs::canonicalize(&place).unwrap_or(place)).collect();
     match places.iter().find(|place| place.starts_with(path) || path.starts_with(place)) {
         Some(place) => refused(format!("it overlaps {}", place.display())),
         None => Ok(()),
@@ -112,5 +121,34 @@ mod tests {
         task.dir = "/tasks/soup".into();
         let home = check(Path::new("/home"), &task, Path::new("/r"), &supplied, Some(Path::new("/home/ann")));
         assert!(home.unwrap_err().to_string().contains("the home directory /home/ann"));
+    }
+
+    #[test]
+    fn answers_that_a_task_links_to_are_answers() {
+        let soup = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks/digits-soup");
+        let mut task = Task::load(&soup).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let [answers, other] = ["answers", "other"].map(|name| place.path().join(name));
+        task.dir = place.path().join("task");
+        for directory in [&answers, &other, &task.dir] {
+            fs::create_dir(directory).unwrap();
+        }
+        std::os::unix::fs::symlink("../answers", task.dir.join("tests")).unwrap();
+        let told = |path: &Path| check(path, &task, Path::new("/r"), &BTreeMap::new(), None);
+        assert!(told(&answers).unwrap_err().to_string().contains("it overlaps"));
+        told(&other).unwrap();
+    }
+
+    /// An opened FIFO would be waited for until somebody writes to it.
+    #[test]
+    fn what_is_no_directory_is_told_at_once() {
+        let soup = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks/digits-soup");
+        let task = Task::load(&soup).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::open(&place.path().join("store")).unwrap();
+        let fifo = place.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let taken = take(&fifo, &task, Path::new("/r"), &BTreeMap::new(), &store);
+        assert!(taken.unwrap_err().to_string().contains("no directory"));
     }
 }

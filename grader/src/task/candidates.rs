@@ -96,6 +96,10 @@ impl Draft<'_> {
             None => vec!["**".to_owned()],
         };
         let command = table.command.as_ref().and_then(|command| self.command(command));
+        if let Some(command) = &command {
+            let mounts = score.map(|score| score.mounts.as_slice()).unwrap_or_default();
+            self.scripts("[airlock.checkpoints]", PhaseName::Validate, command, mounts);
+        }
         let hidden = |source: &MountSource| match source {
             MountSource::Asset(name) => {
                 assets.get(name).is_some_and(|asset| asset.visibility == Visibility::Hidden)

@@ -133,7 +133,9 @@ impl Draft<'_> {
             }
         };
         let mounts = self.mounts(*name, handover, mounts, context);
-        self.scripts(*name, command.as_deref().unwrap_or_default(), &mounts);
+        if let Some(command) = &command {
+            self.scripts(&format!("the phase `{}`", name.word()), *name, command, &mounts);
+        }
         if let Some(policy) = &mut policy {
             resources.apply(policy);
             let no_gpu = gpus.as_ref().is_some_and(|gpus| **gpus == 0);
@@ -155,22 +157,28 @@ impl Draft<'_> {
         (self.findings.len() == before).then_some(phase)
     }
 
-    /// Checks that what a command names of the task is there.
-    fn scripts(&mut self, phase: PhaseName, command: &[String], mounts: &[PhaseMount]) {
+    /// Checks that what a command names of the task is there; `who` says whose command it is.
+    pub(super) fn scripts(&mut self, who: &str, phase: PhaseName, command: &[String], mounts: &[PhaseMount]) {
         for word in command.iter().map(Path::new).filter(|word| word.is_absolute()) {
             // The mount that lies deepest covers the others.
             let above = mounts.iter().filter(|mount| word.starts_with(&mount.target));
-            let mount = above.max_by_key(|mount| mount.target.components().count());
-            let Some(PhaseMount { source: MountSource::Task(source), target, .. }) = mount else { continue };
-            let Ok(below) = word.strip_prefix(target) else { continue };
-            let place = source.join(below);
+            let place = match above.max_by_key(|mount| mount.target.components().count()) {
+                Some(PhaseMount { source: MountSource::Task(source), target, .. }) => {
+                    word.strip_prefix(target).ok().map(|below| source.join(below))
+                }
+                // Only a directory that is there is mounted.
+                None if matches!(phase, PhaseName::Validate | PhaseName::Score) => {
+                    word.strip_prefix("/tests").ok().map(|below| Path::new("tests").join(below))
+                }
+                _ => None,
+            };
+            let Some(place) = place else { continue };
             let path = self.dir.join(&place);
             let told =
                 |finding: &Finding| matches!(finding, Finding::Tree { path: told, .. } if *told == path);
             if !path.exists() && !self.findings.iter().any(told) {
-                let (phase, word) = (phase.word(), word.display());
-                let message = format!("nothing is there, and the phase `{phase}` names it as {word}");
-                self.tree(&place, message, "write it, or correct the phase's `command`");
+                let message = format!("nothing is there, and {who} names it as {}", word.display());
+                self.tree(&place, message, "write it, or correct the `command`");
             }
         }
     }

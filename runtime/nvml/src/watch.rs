@@ -20,6 +20,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The driver gives a dead process's memory back a little after its end.
 const SETTLING: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(50);
+/// Most errors that are told of one GPU, and that are taken at one look: what runs on it can make as many as it likes.
+const MOST_ERRORS: usize = 100;
 
 /// One watched GPU or slice.
 struct Watched<'nvml> {
@@ -112,13 +114,13 @@ impl<'nvml> Watched<'nvml> {
         if let Ok(rates) = self.device.utilization_rates() {
             self.busy = (self.busy.0 + f64::from(rates.gpu), self.busy.1 + 1);
         }
-        while let Some(Ok(event)) = self.errors.as_ref().map(|set| set.wait(1)) {
-            self.usage.xids.push(match event.event_data {
-                Some(XidError::Value(xid)) => xid,
-                _ => 0,
-            });
-            if self.usage.xids.len() >= 100 {
-                break;
+        for _ in 0..MOST_ERRORS {
+            let Some(Ok(event)) = self.errors.as_ref().map(|set| set.wait(1)) else { break };
+            if self.usage.xids.len() < MOST_ERRORS {
+                self.usage.xids.push(match event.event_data {
+                    Some(XidError::Value(xid)) => xid,
+                    _ => 0,
+                });
             }
         }
     }

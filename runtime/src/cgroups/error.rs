@@ -8,7 +8,7 @@ use super::facts::{Controller, Version};
 
 /// What an ordinary user can do about a cgroup that is not theirs.
 pub(super) const DELEGATE: &str = "start Airlock in a delegated cgroup, for example by \
-     `systemd-run --user --scope -p Delegate=yes airlock …`, or let the policy lower limits by best-effort";
+     `systemd-run --user --scope -p Delegate=yes airlock …`, or let limits be lowered by `--best-effort limits`";
 
 /// A step on a cgroup that failed.
 #[derive(Debug, thiserror::Error)]

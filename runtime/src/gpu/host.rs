@@ -11,12 +11,15 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::cdi::{CdiError, DIRECTORIES, Library};
+use super::guard::is_guarded;
 use super::ldcache::{self, Entry};
 use super::{Selection, nvidia};
 use crate::spec::{Gpu, RootKind};
 
 /// The loader's cache, on the host and in a root.
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
+/// Where the kernel describes each render node.
+pub(super) const DRM: &str = "/sys/class/drm";
 /// Largest loader cache in bytes.
 const LARGEST_CACHE: u64 = 16 << 20;
 /// Largest file of /proc or /sys that is copied, in bytes.
@@ -104,6 +107,9 @@ impl GpuHost {
         for directory in ["/dev", "/dev/nvidia-caps", "/dev/nvidia-caps-imex-channels", "/dev/dri"] {
             host.read_nodes(Path::new(directory));
         }
+        for name in gpu.nodes.iter().filter_map(|path| path.file_name()) {
+            host.read_text(&Path::new(DRM).join(name).join("device/vendor"));
+        }
         if !gpu.cdi.is_empty() {
             host.cdi = Library::read(&DIRECTORIES)?;
             host.read_cdi();
@@ -160,10 +166,10 @@ impl GpuHost {
         mounts.iter().for_each(|path| self.read_socket(path));
     }
 
-    /// Anybody can listen below `/tmp`, so the owner counts.
+    /// Anybody can listen below `/tmp`, so the owners count, of the directories as well.
     fn read_socket(&mut self, path: &Path) {
         let own = rustix::process::geteuid().as_raw();
-        let metadata = fs::symlink_metadata(path).ok();
+        let metadata = fs::symlink_metadata(path).ok().filter(|_| is_guarded(path, own));
         if metadata.is_some_and(|it| it.file_type().is_socket() && (it.uid() == 0 || it.uid() == own)) {
             self.sockets.insert(path.into());
         }
@@ -303,11 +309,13 @@ fn root_cache(root: &Path) -> Result<Vec<Entry>, GpuHostError> {
     Ok(ldcache::parse(&bytes).unwrap_or_default())
 }
 
-/// The path without links of a regular file that root owns and nobody else can change. It is mapped into programs.
+/// The path without links of a regular file that root owns and nobody else can change or replace. It is mapped into
+/// programs.
 fn roots_file(path: &Path) -> Option<PathBuf> {
     let real = fs::canonicalize(path).ok()?;
     let metadata = fs::symlink_metadata(&real).ok()?;
-    (metadata.is_file() && metadata.uid() == 0 && metadata.mode() & 0o022 == 0).then_some(real)
+    let roots = metadata.is_file() && metadata.uid() == 0 && metadata.mode() & 0o022 == 0;
+    (roots && is_guarded(&real, 0)).then_some(real)
 }
 
 fn open(path: impl AsRef<Path>) -> io::Result<File> {
@@ -337,6 +345,20 @@ mod tests {
         assert_eq!(host.majors["mem"], 1);
         assert!(!host.majors.contains_key("loop"), "block devices have numbers of their own");
         assert_eq!(host.cdi, Library::default());
+    }
+
+    /// What is mounted later is what stands at the path then.
+    #[test]
+    fn a_library_in_a_directory_of_a_users_is_none() {
+        if !crate::host::is_root() {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let library = place.path().join("libcuda.so.550.54.15");
+        fs::write(&library, "").unwrap();
+        assert_eq!(roots_file(&library), Some(library.clone()));
+        std::os::unix::fs::chown(place.path(), Some(65_533), None).unwrap();
+        assert_eq!(roots_file(&library), None);
     }
 
     /// CVE-2025-23267 and its like: a link in a root made the host read or write its own file.

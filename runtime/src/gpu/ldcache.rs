@@ -21,6 +21,8 @@ const ENTRY: usize = 24;
 const LITTLE_ENDIAN: u8 = 2;
 /// Far more libraries than any host has.
 const MOST_ENTRIES: usize = 65_536;
+/// Most bytes of all sonames and paths; entries may share them, so that a small file can name many.
+const MOST_BYTES: usize = 16 << 20;
 /// Longest soname or path.
 const LONGEST: usize = 4096;
 
@@ -57,7 +59,7 @@ pub enum CacheError {
     #[error("is a loader cache that is cut off or damaged")]
     Damaged,
     /// More than any host has.
-    #[error("is a loader cache of more than {MOST_ENTRIES} entries")]
+    #[error("is a loader cache of more than {MOST_ENTRIES} entries, or {MOST_BYTES} bytes of names")]
     TooMany,
 }
 
@@ -78,12 +80,17 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, CacheError> {
         return Err(CacheError::TooMany);
     }
     let mut entries = Vec::with_capacity(count);
+    let mut names = 0;
     for index in 0..count {
         let at = HEADER + index * ENTRY;
         let low = word(bytes, at + 16)?;
         let high = word(bytes, at + 20)?;
         let (soname, path) = (text(bytes, number(bytes, at + 4)?)?, text(bytes, number(bytes, at + 8)?)?);
         if let (Some(soname), Some(path)) = (soname, path) {
+            names += soname.len() + path.len();
+            if names > MOST_BYTES {
+                return Err(CacheError::TooMany);
+            }
             let hwcap = u64::from(low) | u64::from(high) << 32;
             entries.push(Entry { soname: soname.into(), path: path.into(), flags: word(bytes, at)?, hwcap });
         }
@@ -256,6 +263,22 @@ mod tests {
         let mut endless = whole;
         endless[MAGIC.len()..MAGIC.len() + 4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(parse(&endless), Err(CacheError::TooMany));
+    }
+
+    /// A cache in an image: every entry names one long string, each time anew for whoever reads it.
+    #[test]
+    fn names_that_entries_share_count_each_time() {
+        let long = "a".repeat(LONGEST - 1);
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&low_word(MOST_ENTRIES).to_le_bytes());
+        bytes.resize(HEADER, 0);
+        let at = low_word(HEADER + MOST_ENTRIES * ENTRY).to_le_bytes();
+        for _ in 0..MOST_ENTRIES {
+            bytes.extend_from_slice(&[&NATIVE.to_le_bytes()[..], &at, &at, &[0; 12]].concat());
+        }
+        bytes.extend_from_slice(long.as_bytes());
+        bytes.push(0);
+        assert_eq!(parse(&bytes), Err(CacheError::TooMany));
     }
 
     proptest! {

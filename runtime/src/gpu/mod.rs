@@ -3,6 +3,7 @@
 pub mod cdi;
 mod discover;
 pub mod facts;
+mod guard;
 mod helper;
 pub mod host;
 pub mod ldcache;

@@ -7,12 +7,14 @@ use oci_spec::runtime::MountBuilder;
 
 use super::cdi::{self, ApplyError, CdiError, ContainerEdits, Name, NameError};
 use super::ldcache::Entry;
-use super::{GpuHost, nvidia};
+use super::{GpuHost, host, nvidia};
 use crate::host::HostFacts;
 use crate::spec::{Gpu, Node, RootKind, Spec};
 
 /// The clause that GPUs come from.
 const CLAUSE: &str = "gpu";
+/// The PCI vendor whose GPUs are leased.
+const NVIDIA: &str = "0x10de";
 
 /// What GPUs need inside, beyond what the spec says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -128,6 +130,11 @@ pub enum GpuError {
         /// What was chosen.
         expected: u32,
     },
+    /// A node of NVIDIA's, of which others may have a lease.
+    #[error(
+        "nodes: {0} is of an NVIDIA GPU; `count` or `devices` with the capability `graphics` give its node, and a lease"
+    )]
+    LeasedNode(PathBuf),
     /// A service that does not listen.
     #[error(
         "features: {feature} is asked for, and {path} is not a socket of root's or yours: start the service"
@@ -245,6 +252,10 @@ fn named_nodes(gpu: &Gpu, host: &GpuHost) -> Result<ContainerEdits, GpuError> {
     let mut edits = ContainerEdits::default();
     for path in &gpu.nodes {
         let expected = render_node(path, host).ok_or_else(|| GpuError::NotARenderNode(path.clone()))?;
+        let vendor = path.file_name().map(|name| Path::new(host::DRM).join(name).join("device/vendor"));
+        if vendor.and_then(|vendor| host.texts.get(&vendor)).is_some_and(|text| text.trim() == NVIDIA) {
+            return Err(GpuError::LeasedNode(path.clone()));
+        }
         edits.device_nodes.push(nvidia::checked(host, path, expected, "load the driver")?);
     }
     Ok(edits)

@@ -437,8 +437,8 @@ EXPORT result nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t device, unsigned link
     return SUCCESS;
 }
 
-/* The one event is the GPU's XID error; it comes once. */
-struct set { device_t device; int told; };
+/* The one event is the GPU's XID error; it comes once, or as often as `xid_events` says. */
+struct set { device_t device; double told; };
 
 EXPORT result nvmlEventSetCreate(struct set **set)
 {
@@ -456,11 +456,11 @@ EXPORT result nvmlDeviceRegisterEvents(device_t device, unsigned long long types
 EXPORT result nvmlEventSetWait_v2(struct set *set, struct event *event, unsigned patience)
 {
     double xid = json_number(gpu(set->device), "xid", -1);
-    if (xid < 0 || set->told) {
+    if (xid < 0 || set->told >= json_number(gpu(set->device), "xid_events", 1)) {
         usleep(patience * 1000);
         return TIMEOUT;
     }
-    set->told = 1;
+    set->told++;
     memset(event, 0, sizeof *event);
     event->device = set->device;
     event->type = 8;

@@ -49,7 +49,7 @@ fn abstract_sockets_of_the_host_are_not_reached() {
     }
 }
 
-/// The broker comes later; until then it is refused by name, not taken for `none`.
+/// The broker is a reserved word: it is refused by name, not taken for `none`.
 #[test]
 fn a_broker_is_refused_by_name() {
     let site = Site::new();

@@ -163,6 +163,20 @@ fn the_end_report_says_what_was_used_and_left() {
     );
 }
 
+/// What runs on a GPU can make errors as fast as it likes (XID 13, 31), for as long as it runs.
+#[test]
+fn endless_errors_keep_nobody_waiting() {
+    let (site, gpus) = (root!(), host!("eight"));
+    let live = resting(&site, &gpus, "1");
+    gpus.change(|host| {
+        host["gpus"][0]["xid"] = 13.into();
+        host["gpus"][0]["xid_events"] = 1_000_000_000.into();
+    });
+    std::thread::sleep(Duration::from_millis(1800));
+    let report = report(&end(live));
+    assert_eq!(report["devices"][0]["xids"], json!(vec![13; 100]));
+}
+
 #[test]
 fn what_a_phase_leaves_behind_is_told() {
     let (site, gpus) = (root!(), host!("eight"));

@@ -37,7 +37,7 @@ pub(super) fn live(name: &str, policy: Option<&str>, json: bool) -> Result<ExitC
 }
 
 /// A number is a process; anything else the name of a sandbox, whose command is meant.
-fn pid(name: &str) -> Result<i32> {
+pub(super) fn pid(name: &str) -> Result<i32> {
     if let Ok(pid) = name.parse() {
         return Ok(pid);
     }

@@ -19,6 +19,7 @@ use airlock_grader::score::{Score, Sigma};
 use airlock_policy::BestEffort;
 use airlock_runtime::doctor::{self, Status};
 use airlock_runtime::launcher::Launcher;
+use airlock_runtime::state::Sandboxes;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -91,6 +92,8 @@ pub(crate) fn demo(args: DemoArgs) -> Result<ExitCode> {
     if !["/usr/bin/python3", "/usr/local/bin/python3"].iter().any(|path| PathBuf::from(path).exists()) {
         bail!("the bundled task is in Python, and there is no /usr/bin/python3; install python3");
     }
+    // Where this caller has no place for the state of sandboxes, no run would come to anything.
+    Sandboxes::open()?;
     let lowered = lowered();
     // Before there is a key, a journal or a thread.
     let launchers = [Launcher::start()?, Launcher::start()?, Launcher::start()?];

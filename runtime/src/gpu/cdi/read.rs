@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::model::{VERSIONS, is_device, is_kind};
 use super::{ContainerEdits, Document, Name};
+use crate::gpu::guard::is_guarded;
 
 /// Where documents lie. One in a later directory goes before one in an earlier.
 pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -240,9 +241,10 @@ fn read(path: &Path) -> Result<Document, CdiError> {
     if !metadata.is_file() {
         return Err(wrong("is not a regular file".into()));
     }
-    if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
-        let why =
-            "others than root can write to it, and it says what sandboxes get: `chown root` it, `chmod go-w`";
+    let guarded = std::fs::canonicalize(path).is_ok_and(|real| is_guarded(&real, 0));
+    if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 || !guarded {
+        let why = "others than root can write to it or replace it, and it says what sandboxes get: `chown root` and \
+                   `chmod go-w` it and its directories";
         return Err(wrong(why.into()));
     }
     let mut text = String::new();

@@ -320,6 +320,20 @@ fn render_nodes_of_other_vendors() {
     }
 }
 
+/// A render node is a way to a GPU that somebody else may have a lease of.
+#[test]
+fn a_render_node_of_nvidias_is_not_given_without_a_lease() {
+    let spec = asking(&host_root(), &json!({ "nodes": ["/dev/dri/renderD129"] }));
+    let with = |vendor: &str| {
+        let mut facts = chosen(root(), None);
+        let host = facts.gpu_host.as_mut().unwrap();
+        host.texts.insert("/sys/class/drm/renderD129/device/vendor".into(), format!("{vendor}\n"));
+        facts
+    };
+    gives(&spec, &with("0x1002"));
+    assert!(refusal(&spec, &with("0x10de")).contains("is of an NVIDIA GPU"));
+}
+
 #[test]
 fn a_device_of_a_cdi_document() {
     let gpu = |skip: bool| json!({ "cdi": ["vendor.com/gpu=0"], "skip_hooks": skip });

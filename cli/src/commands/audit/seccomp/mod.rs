@@ -25,8 +25,8 @@ pub(crate) fn seccomp(args: &SeccompArgs) -> Result<ExitCode> {
     if let Some([before, after]) = args.diff.as_deref() {
         return diff(args, &proven(before)?, &proven(after)?);
     }
-    if let Some(pid) = args.pid {
-        return process::filters(pid, args);
+    if let Some(name) = &args.pid {
+        return process::filters(super::live::pid(name)?, args);
     }
     let Some(name) = &args.name else { bail!("name a policy or a bundle") };
     let filter = proven(name)?;
