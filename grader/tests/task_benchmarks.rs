@@ -44,6 +44,7 @@ fn load(id: &str) -> Task {
         ("instruction.md", "Improve the model.\n"),
         ("environment/run.sh", "exit 0\n"),
         ("tests/score.py", "pass\n"),
+        ("tests/load.py", "pass\n"),
         ("tests/toolgym.txt", "first\nsecond\n"),
     ] {
         let path = dir.path().join(file);
