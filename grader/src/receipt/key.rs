@@ -67,7 +67,7 @@ pub enum KeyError {
 }
 
 impl SecretKey {
-    /// Makes a key and its file, which must not exist.
+    /// Makes a key and its file, which must not exist. It has its name only when it is whole.
     pub fn generate(path: &Path) -> Result<SecretKey, KeyError> {
         let mut seed = [0; LENGTH];
         let got = getrandom(&mut seed, GetRandomFlags::empty());
@@ -75,10 +75,14 @@ impl SecretKey {
         if got.map_err(|error| at("get random bytes for", path)(error.into()))? != LENGTH {
             return Err(at("get random bytes for", path)(io::ErrorKind::UnexpectedEof.into()));
         }
+        let draft = path.with_extension(format!("{}.new", std::process::id()));
         let mut options = OpenOptions::new();
         let mut file =
-            options.write(true).create_new(true).mode(0o600).open(path).map_err(at("create", path))?;
-        file.write_all(&seed).and_then(|()| file.sync_all()).map_err(at("write", path))?;
+            options.write(true).create_new(true).mode(0o600).open(&draft).map_err(at("create", &draft))?;
+        let made = file.write_all(&seed).and_then(|()| file.sync_all()).map_err(at("write", &draft));
+        let named = made.and_then(|()| fs::hard_link(&draft, path).map_err(at("create", path)));
+        let removed = fs::remove_file(&draft).map_err(at("remove", &draft));
+        named.and(removed)?;
         Ok(SecretKey(SigningKey::from_bytes(&seed)))
     }
 

@@ -35,6 +35,26 @@ fn a_second_supervisor_is_refused() {
     assert_eq!(score(&run), "2");
 }
 
+/// Who made the key may have been killed before its public half was there.
+#[test]
+fn the_public_half_of_a_key_is_written_again() {
+    let bench = Bench::direct();
+    let run = killed(&bench);
+    let public = bench.site().path("private/signing.pub");
+    let text = fs::read_to_string(&public).unwrap();
+    fs::remove_file(&public).unwrap();
+    bench.resume(&run, &[]).end().with(0, &[]);
+    assert_eq!(fs::read_to_string(&public).unwrap(), text);
+    assert_eq!(
+        fs::read_dir(bench.site().path("private"))
+            .unwrap()
+            .filter(|entry| { entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("signing") })
+            .count(),
+        2
+    );
+    bench.receipt(&run);
+}
+
 #[test]
 fn a_run_of_another_key_or_another_task_is_refused_by_name() {
     let bench = Bench::direct();

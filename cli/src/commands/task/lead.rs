@@ -231,21 +231,28 @@ fn key(path: Option<&Path>, run: &Path) -> Result<SecretKey> {
         Some(path) => path.to_owned(),
         None => super::usual_key()?,
     };
-    if path.exists() {
-        return Ok(SecretKey::load(&path, run)?);
-    }
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
-    }
-    let key = SecretKey::generate(&path)?;
     let public = path.with_extension("pub");
-    std::fs::write(&public, key.public().to_pem())
-        .with_context(|| format!("writing {}", public.display()))?;
-    output::print(&output::escape(&format!(
-        "new signing key {}, public half {}\n",
-        path.display(),
-        public.display()
-    )))?;
+    let made = !path.exists();
+    let key = if made {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
+        }
+        SecretKey::generate(&path)?
+    } else {
+        SecretKey::load(&path, run)?
+    };
+    // Also when whoever made the key was killed before.
+    if !public.exists() {
+        std::fs::write(&public, key.public().to_pem())
+            .with_context(|| format!("writing {}", public.display()))?;
+    }
+    if made {
+        output::print(&output::escape(&format!(
+            "new signing key {}, public half {}\n",
+            path.display(),
+            public.display()
+        )))?;
+    }
     Ok(key)
 }
 
