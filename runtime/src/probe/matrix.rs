@@ -89,7 +89,7 @@ impl Matrix {
         let kit = runner.kit();
         let (outside, inside) = (runner.outside()?, runner.run(setting)?);
         let (present, absent): (Vec<Clause>, Vec<Clause>) =
-            Clause::ALL.into_iter().partition(|clause| setting.has(*clause, kit));
+            Clause::ALL.iter().copied().partition(|clause| setting.has(*clause, kit));
         let removable: Vec<Clause> = present.iter().copied().filter(|clause| !clause.is_fixed()).collect();
         told("all clauses");
         let stripped = runner.without(setting, removable.iter().copied())?;
