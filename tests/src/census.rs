@@ -92,7 +92,8 @@ fn real_uid(folder: &Path) -> Option<String> {
     Some(line.split_whitespace().next()?.to_owned())
 }
 
-fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
+/// Everything below a folder, at any depth; nothing where it is missing.
+pub fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -30,7 +30,7 @@ pub mod schema;
 mod site;
 
 pub use caller::Caller;
-pub use census::Census;
+pub use census::{Census, all_below};
 pub use gpus::Gpus;
 pub use graded::{Graded, GradedRun, Lead, LiveRun, fraction};
 pub use probe::Outcome;

@@ -1,6 +1,7 @@
 //! `airlock audit --pid`: what confines processes that run, of any runtime.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -53,16 +54,21 @@ fn descendant(of: i32, name: &str) -> Option<i32> {
     })
 }
 
-#[test]
-fn a_sandbox_is_what_its_policy_says() {
-    let site = Site::new();
-    let policy = site.policy("");
+/// A sandbox in the background: its name.
+fn sleeping(site: &Site, policy: &Path) -> String {
     let mut command = vec!["run", "-d", "--policy", policy.to_str().unwrap()];
     if let Some(parent) = site.cgroups() {
         command.extend(["--cgroup-parent", parent.name()]);
     }
     let started = site.airlock_with([&command[..], &["--", "sleep", "60"]].concat()).succeeded();
-    let id = started.stdout.trim();
+    started.stdout.trim().to_owned()
+}
+
+#[test]
+fn a_sandbox_is_what_its_policy_says() {
+    let site = Site::new();
+    let policy = site.policy("");
+    let id = &sleeping(&site, &policy);
     let (code, report) = audit(&site, &["--pid", id, "--against", policy.to_str().unwrap()]);
     assert_eq!(report["process"]["name"], "sleep");
     for kind in ["user", "mount", "pid", "network", "ipc", "uts"] {
@@ -155,12 +161,7 @@ fn a_running_processs_filters_are_read_and_proven() {
         skip!("a caller behind a filter is not shown another's");
     }
     let policy = site.policy("");
-    let mut command = vec!["run", "-d", "--policy", policy.to_str().unwrap()];
-    if let Some(parent) = site.cgroups() {
-        command.extend(["--cgroup-parent", parent.name()]);
-    }
-    let started = site.airlock_with([&command[..], &["--", "sleep", "60"]].concat()).succeeded();
-    let id = started.stdout.trim();
+    let id = &sleeping(&site, &policy);
     let (_, report) = audit(&site, &["--pid", id]);
     let pid = report["process"]["pid"].to_string();
     let read = site.airlock_with(["audit", "seccomp", "--json", "--pid", &pid]).succeeded();

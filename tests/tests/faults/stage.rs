@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use airlock_tests::{Ended, Run, Site, within};
+use airlock_tests::{Ended, Run, Site, all_below, within};
 
 use crate::inject::{Point, Seen, Supervisor};
 
@@ -145,15 +145,4 @@ fn own_places(site: &Site) {
 fn is_report(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.starts_with("report-") && name.ends_with(".json")
-}
-
-fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            found.extend(all_below(&entry.path()));
-        }
-        found.insert(entry.path());
-    }
-    found
 }
