@@ -87,7 +87,8 @@ pub(crate) struct Bench {
     folder: tempfile::TempDir,
     airlock: PathBuf,
     cgroups: Option<cgroup::Parent>,
-    without_v2: Option<(Child, File)>,
+    without_v2: Option<Without>,
+    without_v1: Option<Without>,
     next: AtomicU32,
 }
 
@@ -126,7 +127,8 @@ impl Bench {
         Bench {
             airlock: path("bin/airlock"),
             cgroups,
-            without_v2: without_v2(),
+            without_v2: Without::new("cgroup2"),
+            without_v1: Without::new("cgroup"),
             next: AtomicU32::new(0),
             folder,
         }
@@ -152,8 +154,12 @@ impl Bench {
         self.bundle("crun");
         all.push(Peer::new("runc", RUNC, || self.oci("runc")));
         let mut crun = Peer::new("crun", CRUN, || self.oci("crun"));
-        crun.mounts = self.without_v2.as_ref().map(|(_, mounts)| mounts);
+        crun.mounts = self.without_v2.as_ref().map(|without| &without.mounts);
         all.push(crun);
+        if let Some(without) = &self.without_v1 {
+            let airlock = Peer::new("airlock, v2 alone", AIRLOCK_V2, || self.airlock_without_controllers());
+            all.push(Peer { mounts: Some(&without.mounts), ..airlock });
+        }
         let users = [
             Peer::new("bwrap, user", BWRAP, || self.bwrap()),
             Peer::new("bwrap full, user", BWRAP_FULL, || self.bwrap_full()),
@@ -188,6 +194,12 @@ impl Bench {
             _ => words.extend(["--best-effort", "limits", "--best-effort", "devices"].map(Into::into)),
         }
         words.extend(["--".into(), "/bench/true".into()]);
+        words
+    }
+
+    fn airlock_without_controllers(&self) -> Vec<OsString> {
+        let mut words = self.airlock(false);
+        words.splice(2..2, ["--best-effort", "limits"].map(Into::into));
         words
     }
 
@@ -254,40 +266,50 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
-    fn drop(&mut self) {
-        if let Some((holder, _)) = &mut self.without_v2 {
-            let _ = holder.kill();
-            let _ = holder.wait();
+/// A mount namespace of a hybrid host without one of its kinds of cgroup trees, and the process that holds it.
+struct Without {
+    holder: Child,
+    mounts: File,
+}
+
+impl Without {
+    /// `kind` is the file system's type: `cgroup` or `cgroup2`. `None` where the host is not a hybrid one.
+    fn new(kind: &str) -> Option<Without> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let points = |kind: &str| -> Vec<&str> {
+            let kind = format!(" - {kind} ");
+            mounts
+                .lines()
+                .filter(|line| line.contains(&kind))
+                .filter_map(|line| line.split(' ').nth(4))
+                .collect()
+        };
+        if points("cgroup").is_empty() || points("cgroup2").is_empty() {
+            return None;
+        }
+        let script = format!("umount {} && echo ready && exec sleep 3600", points(kind).join(" "));
+        let mut holder = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .ok()?;
+        let mut answer = [0; 6];
+        let ready = holder.stdout.take()?.read_exact(&mut answer).is_ok();
+        match File::open(format!("/proc/{}/ns/mnt", holder.id())) {
+            Ok(mounts) if ready => Some(Without { holder, mounts }),
+            _ => {
+                let _ = holder.kill();
+                let _ = holder.wait();
+                None
+            }
         }
     }
 }
 
-/// A mount namespace in which a hybrid host's version 2 tree is not mounted, and the process that holds it.
-/// crun refuses such a host otherwise.
-fn without_v2() -> Option<(Child, File)> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let point = |line: &str| line.split(' ').nth(4).map(str::to_owned);
-    let unified = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(point)?;
-    if !mounts.contains(" - cgroup ") {
-        return None;
-    }
-    let script = format!("umount {unified} && echo ready && exec sleep 3600");
-    let mut holder = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .ok()?;
-    let mut answer = [0; 6];
-    let ready = holder.stdout.take()?.read_exact(&mut answer).is_ok();
-    let namespace = File::open(format!("/proc/{}/ns/mnt", holder.id()));
-    match (ready, namespace) {
-        (true, Ok(namespace)) => Some((holder, namespace)),
-        _ => {
-            let _ = holder.kill();
-            let _ = holder.wait();
-            None
-        }
+impl Drop for Without {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
     }
 }
 
@@ -297,6 +319,8 @@ const BWRAP_FULL: &str = "namespaces, comparable mounts, private /proc, /dev, /t
                           out: limits, seccomp, Landlock, masks of /proc, uid range, device filter, keyring, \
                           verification, report";
 const AIRLOCK: &str = "everything of `base`, limits in all cgroup trees, a read-write mount";
+const AIRLOCK_V2: &str = "as a host whose cgroups have no controllers: everything of `base` in a version 2 cgroup, with the \
+                          device filter, without limits";
 const AIRLOCK_USER: &str = "everything of `base` but the cgroups (no limits, no device filter)";
 const RUNC: &str = "its `runc spec`, comparable mounts, memory, pids and cpu limits. Leaves out: user namespace, \
                     seccomp (that document has none), Landlock, idmapped mounts, verification, report";
