@@ -4,6 +4,11 @@ use std::collections::BTreeSet;
 
 use super::super::program::{Program, offset, op};
 
+/// More visits of instructions than this are not made for one call.
+const MOST_VISITS: usize = 1 << 16;
+/// More values of one argument than this are not tried.
+const MOST_VALUES: usize = 1 << 14;
+
 /// Values of each argument that are worth a try, by argument; an argument that no instruction on the way looks at
 /// has none.
 pub(super) type Corners = [BTreeSet<u64>; 6];
@@ -31,8 +36,9 @@ struct Halves {
 /// Follows every way that the program can take for this number.
 ///
 /// A comparison of what is known takes one branch, any other both. Each instruction is visited once for each thing
-/// that the accumulator may hold, so the work is bounded by the program's size.
-pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Corners {
+/// that the accumulator may hold, of which masks behind branches can make very many: `None` if that, or what there is to
+/// try, is more than any filter needs that is not made for it.
+pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Option<Corners> {
     let mut halves: [Halves; 6] = Default::default();
     let mut seen = BTreeSet::new();
     let mut open = vec![(0, Held::Known(0))];
@@ -40,6 +46,9 @@ pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Corners {
         let Some(step) = program.instructions.get(at).filter(|_| seen.insert((at, held))) else {
             continue;
         };
+        if seen.len() > MOST_VISITS {
+            return None;
+        }
         let mut go = |skip: usize, held| open.push((at.saturating_add(1).saturating_add(skip), held));
         match step.code {
             op::RETURN => {}
@@ -75,7 +84,8 @@ pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Corners {
             _ => go(0, Held::Anything),
         }
     }
-    halves.map(|halves| halves.values())
+    let many = |halves: &Halves| (halves.low.len() + 2) * (halves.high.len() + 2) > MOST_VALUES;
+    (!halves.iter().any(many)).then(|| halves.map(Halves::values))
 }
 
 impl Held {

@@ -13,6 +13,8 @@ use super::prove::{Disproof, Proof, prove};
 
 /// More ways than this are not told.
 const MOST: usize = 2000;
+/// More work than this for one call is not done: each instruction on a way counts with the comparisons before it.
+const MOST_WORK: usize = 1 << 20;
 
 /// A program that cannot be told in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,8 +28,8 @@ pub enum Opaque {
         /// Index of the instruction.
         at: usize,
     },
-    /// It has too many ways.
-    #[error("call {number} can take more than {MOST} ways through the program")]
+    /// It has too many ways, or too long ones.
+    #[error("call {number} can take more ways through the program than are followed")]
     Ways {
         /// Number of the call.
         number: u32,
@@ -113,7 +115,12 @@ impl Decompiled {
 fn ways(program: &Program, arch: u32, number: u32) -> Result<Vec<Way>, Opaque> {
     let mut ways = Vec::new();
     let mut open = vec![(0_usize, Held::Known(0), Vec::<HalfTest>::new())];
+    let mut work = 0;
     while let Some((at, held, tests)) = open.pop() {
+        work += 1 + tests.len();
+        if work > MOST_WORK {
+            return Err(Opaque::Ways { number });
+        }
         let step = program.instructions.get(at).ok_or(Opaque::End)?;
         let to = |skip: usize| at.saturating_add(1).saturating_add(skip);
         match step.code {

@@ -79,6 +79,48 @@ fn ways_of_another_program_are_caught() {
     assert_eq!(told.unwrap_err(), Opaque::Instruction { at: 0 });
 }
 
+/// Found with tests/fuzz: a process chooses the filter that `audit seccomp --pid` reads of it, and with 64 instructions it
+/// could keep the reader at work until its memory ran out.
+#[test]
+fn a_filter_that_is_made_to_be_told_for_ever_is_not_told() {
+    let step = |code, jf, k| Instruction { code, jt: 0, jf, k };
+    let end = step(0x06, 0, 0x7fff_0000);
+    // Masks of one argument, each of them laid on or passed over: as many ways as there are subsets.
+    let masks = (0..24).flat_map(|bit| {
+        [
+            step(0x20, 0, 16 + 4 * (bit % 12)),
+            Instruction { jf: 1, ..step(0x45, 0, 1 << bit) },
+            step(0x54, 0, !(1 << bit)),
+        ]
+    });
+    let program = Program { instructions: masks.chain([end]).collect() };
+    assert!(matches!(Decompiled::of(&program), Err(Opaque::Ways { .. })));
+    // The same for a call of another architecture alone, which is not followed before the proof.
+    let guard = [step(0x20, 0, 4), Instruction { jt: 1, ..step(0x15, 0, 0x4000_0003) }, end];
+    let masks = (0..31).flat_map(|bit| {
+        let load = [step(0x20, 0, 16), step(0x45, 1, 1 << bit), step(0x54, 0, !(1 << bit))];
+        if bit == 0 { load.to_vec() } else { load[1..].to_vec() }
+    });
+    let program = Program { instructions: guard.into_iter().chain(masks).chain([end]).collect() };
+    let proof = Decompiled::of(&program).unwrap().prove();
+    assert_eq!(proof, Err(Disproof::TooMany { number: 0 }));
+}
+
+/// One argument compared with many values, in both halves: their combinations are millions.
+#[test]
+fn a_document_with_too_many_comparisons_is_not_proven() {
+    let compare = |value: u64| {
+        format!(
+            r#"{{"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{{"index": 0, "value": {value}, "op": "SCMP_CMP_EQ"}}]}}"#
+        )
+    };
+    let rules: Vec<String> = (1..400).map(|number: u64| compare(number * 77 | number * 33 << 32)).collect();
+    let document =
+        document(&format!(r#"{{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{}]}}"#, rules.join(",")));
+    let proof = FilterTable::of(&document).unwrap().prove(&compile(&document).unwrap());
+    assert_eq!(proof, Err(Disproof::TooMany { number: 0 }));
+}
+
 fn read_arch() -> Architecture {
     Architecture::native().unwrap()
 }

@@ -47,8 +47,9 @@ fn proven(name: &str) -> Result<Proven> {
         bail!("{name}: no system call is filtered");
     };
     let table = FilterTable::of(document)?;
-    let proof =
-        table.prove(program).with_context(|| format!("{name}: the table is not what the filter does"))?;
+    let proof = table
+        .prove(program)
+        .with_context(|| format!("{name}: the table is not proven to be what the filter does"))?;
     Ok(Proven { table, program: program.clone(), proof })
 }
 

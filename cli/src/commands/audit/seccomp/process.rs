@@ -75,7 +75,7 @@ pub(super) fn filters(pid: i32, args: &SeccompArgs) -> Result<ExitCode> {
 impl Read {
     fn of(program: Program) -> Result<Read> {
         let ways = Decompiled::of(&program)?;
-        let proof = ways.prove().context("what is told is not what the filter does")?;
+        let proof = ways.prove().context("what is told is not proven to be what the filter does")?;
         Ok(Read { program, ways, proof })
     }
 
