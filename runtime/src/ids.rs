@@ -187,13 +187,16 @@ impl Drop for RangeLock {
     }
 }
 
-/// The caller's subordinate ids from the text of /etc/subuid or /etc/subgid (subuid(5)).
+/// The caller's subordinate ids from the text of /etc/subuid or /etc/subgid (subuid(5)): the first range that is one, which
+/// has an id and ends below the last.
 pub fn subordinate_range(text: &str, user: &str, uid: u32) -> Option<(u32, u32)> {
     text.lines().find_map(|line| {
         let mut fields = line.split(':');
         let owner = fields.next()?;
-        let range = (fields.next()?.trim().parse().ok()?, fields.next()?.trim().parse().ok()?);
-        (owner == user || owner == uid.to_string()).then_some(range)
+        let (start, count): (u32, u32) =
+            (fields.next()?.trim().parse().ok()?, fields.next()?.trim().parse().ok()?);
+        let possible = count > 0 && start.checked_add(count).is_some();
+        (possible && (owner == user || owner == uid.to_string())).then_some((start, count))
     })
 }
 
@@ -265,6 +268,13 @@ mod tests {
         assert_eq!(subordinate_range(text, "alice", 1000), Some((100_000, 65_536)));
         assert_eq!(subordinate_range(text, "bob", 1001), Some((200_000, 65_536)));
         assert_eq!(subordinate_range(text, "carol", 1002), None);
+    }
+
+    /// Found by tests/fuzz: a map that begins in such a range was added up beyond the last id.
+    #[test]
+    fn a_range_that_no_id_can_have_is_passed_over() {
+        let text = "alice:4294967295:65536\nalice:5:0\nalice:100000:65536\n";
+        assert_eq!(subordinate_range(text, "alice", 1000), Some((100_000, 65_536)));
     }
 
     #[test]
