@@ -50,16 +50,10 @@ fn filter(data: &[u8]) {
     if program.instructions.len() > LONGEST_PROVEN {
         return;
     }
-    match told.prove() {
-        Err(Disproof::Answer { data, table, program }) => {
-            // No way at all is known of a number that no table has.
-            let known = told.answer(data.arch, data.number).is_some();
-            assert!(
-                !known || table == Verdict::Trace(u16::MAX),
-                "{data:x?}: told {table}, answers {program}"
-            );
-        }
-        Ok(_) | Err(_) => {}
+    if let Err(Disproof::Answer { data, table, program }) = told.prove() {
+        // No way at all is known of a number that no table has.
+        let known = told.answer(data.arch, data.number).is_some();
+        assert!(!known || table == Verdict::Trace(u16::MAX), "{data:x?}: told {table}, answers {program}");
     }
 }
 
@@ -75,7 +69,7 @@ fn mountinfo(data: &[u8]) {
         let MountView { id, target, root, kind, options, propagates } = mount;
         let tag = if *propagates { " shared:1" } else { "" };
         let line = format!("{id} 1 0:1 {root} {target} {}{tag} - {kind} source rw\n", options.join(","));
-        assert_eq!(MountView::list(&line), [mount.clone()], "{line:?}");
+        assert_eq!(MountView::list(&line), std::slice::from_ref(mount), "{line:?}");
     }
     let facts = CgroupFacts::parse(mounts, groups);
     let v1 = facts.v1.iter().map(|tree| (&tree.mount, &tree.own));

@@ -24,6 +24,9 @@ const MOST_ACTS: usize = 64;
 /// What the walk must find: executable files and their bytes; directories have none.
 type Model = BTreeMap<String, Option<(bool, Vec<u8>)>>;
 
+/// An entry, for comparison: its path, and of a file the executable bit, the size and the digest.
+type Listed = (String, Option<(bool, u64, Digest)>);
+
 /// A tree in the making.
 struct Maker<'a> {
     /// The tree's root; beside it lies a file that links lead to.
@@ -81,7 +84,7 @@ fn tree(data: &[u8]) {
     }
 }
 
-fn of_manifest(manifest: &Manifest) -> Vec<(String, Option<(bool, u64, Digest)>)> {
+fn of_manifest(manifest: &Manifest) -> Vec<Listed> {
     let entry = |entry: &Entry| entry.as_file().map(|file| (file.executable, file.size, file.digest));
     let mut all: Vec<_> =
         manifest.entries().map(|(path, found)| (path.as_str().to_owned(), entry(found))).collect();
@@ -89,7 +92,7 @@ fn of_manifest(manifest: &Manifest) -> Vec<(String, Option<(bool, u64, Digest)>)
     all
 }
 
-fn of_model(model: &Model) -> Vec<(String, Option<(bool, u64, Digest)>)> {
+fn of_model(model: &Model) -> Vec<Listed> {
     let file = |(executable, bytes): &(bool, Vec<u8>)| (*executable, bytes.len() as u64, Digest::of(bytes));
     model.iter().map(|(path, made)| (path.clone(), made.as_ref().map(file))).collect()
 }

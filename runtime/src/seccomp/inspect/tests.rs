@@ -114,7 +114,8 @@ fn a_document_with_too_many_comparisons_is_not_proven() {
             r#"{{"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{{"index": 0, "value": {value}, "op": "SCMP_CMP_EQ"}}]}}"#
         )
     };
-    let rules: Vec<String> = (1..400).map(|number: u64| compare(number * 77 | number * 33 << 32)).collect();
+    let rules: Vec<String> =
+        (1..400).map(|number: u64| compare((number * 77) | ((number * 33) << 32))).collect();
     let document =
         document(&format!(r#"{{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{}]}}"#, rules.join(",")));
     let proof = FilterTable::of(&document).unwrap().prove(&compile(&document).unwrap());
