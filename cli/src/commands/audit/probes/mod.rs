@@ -23,8 +23,8 @@ use crate::audit_live_args::ProbeArgs;
 pub(super) fn probe(policy: &str, args: &ProbeArgs, output: &mut Output) -> Result<ExitCode> {
     let spec = super::super::spec(policy, overrides(args), vec!["probe".into()])?;
     let audited = super::one(policy)?;
-    let runner = runner(args)?;
     let peers = peers::Peer::all(args)?;
+    let runner = runner(args)?;
     let tenancy = tenancy(&spec)?;
     let setting = runner.setting(spec, tenancy.as_ref().map(|tenancy| tenancy.selection().clone()))?;
     let inside = runner.run(&setting)?;
