@@ -187,6 +187,14 @@ fn launchers_stand_side_by_side() {
     }
 }
 
+/// A launcher that is not there is told before anything is tried.
+#[test]
+fn a_launcher_that_is_not_there_is_named() {
+    let ended = Site::new().audit(["--probe", "base", "--runtime", "nosuchruntime"]);
+    assert_eq!(ended.code, 125, "{ended}");
+    assert!(ended.stderr.contains("nosuchruntime: no such program is here"), "{ended}");
+}
+
 /// podman serves an ordinary user too, with ranges of ids in /etc/subuid or without, and leaves none of its processes.
 #[test]
 fn podman_stands_beside_an_ordinary_users_sandbox() {
