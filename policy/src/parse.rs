@@ -76,18 +76,17 @@ fn wrong_type(message: &str) -> Option<Fault> {
         // `integer `5``, `boolean `true``
         (found, _) => format!("expected {wanted}, found {}", found.split('`').nth(1).unwrap_or(found)),
     });
-    let bare = quoted.filter(|text| match wanted {
-        "`true` or `false`" => matches!(*text, "true" | "false"),
-        _ => wanted.contains("number") && text.parse::<f64>().is_ok_and(f64::is_finite),
-    });
-    Some(match (bare, example) {
-        _ if wanted == "a list" && quoted.is_some() => {
-            fault.help(format!("in brackets: [\"{}\"]", quoted.unwrap_or_default()))
-        }
-        (Some(text), _) => fault.help(format!("without quotes: {text}")),
-        (None, Some(example)) => fault.help(format!("such as {example}")),
-        (None, None) => fault,
-    })
+    let is_one = |text: &str| match wanted {
+        "`true` or `false`" => matches!(text, "true" | "false"),
+        "a number" => text.parse::<f64>().is_ok_and(f64::is_finite),
+        _ => wanted.starts_with("a whole number") && text.parse::<i64>().is_ok(),
+    };
+    let help = match quoted {
+        Some(text) if wanted == "a list" => Some(format!("in brackets: [\"{text}\"]")),
+        Some(text) if is_one(text) => Some(format!("without quotes: {text}")),
+        _ => example.map(|example| format!("such as {example}")),
+    };
+    Some(Fault { help, ..fault })
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ const BAD: &[(&str, (usize, usize), &str, &str)] = &[
     ("nesting = \"true\"", (2, 11), "expected `true` or `false`, found the text", "without quotes: true"),
     ("[landlock]\nmin_abi = \"6\"", (3, 11), "expected a whole number, found the text", "without quotes: 6"),
     ("[gpu]\ncount = \"a, expected b\"", (3, 9), "found the text \"a, expected b\"", "such as 2"),
+    ("[gpu]\ncount = \"1.5\"", (3, 9), "expected a whole number, found the text \"1.5\"", "such as 2"),
     ("[gpu]\ncount = 1.5", (3, 9), "expected a whole number, found 1.5", "such as 2"),
     ("name = 3", (2, 8), "expected text between quotes, found 3", "such as \"name\""),
     ("[root]\nkind = 3", (3, 8), "expected text between quotes", ""),

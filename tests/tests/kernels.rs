@@ -2,9 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::fs;
-use std::time::Duration;
 
-use airlock_tests::{Live, Report, Site, reader::Reading, record_refusal, skip, within};
+use airlock_tests::{Live, Report, Site, reader::Reading, record_refusal, skip};
 use nix::sys::signal::Signal;
 
 const PROBE: &str = "/probe/probe";
