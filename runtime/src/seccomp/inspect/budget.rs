@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// Steps of one inspection that are enough for any filter met so far, and are done in seconds: instructions executed or
 /// followed, and conditions compared.
-pub const STEPS: u64 = 200_000_000;
+pub const STEPS: u64 = 100_000_000;
 
 /// Steps that something kept in memory costs, so that memory is bounded too.
 pub(super) const KEPT: usize = 32;
