@@ -115,6 +115,17 @@ pub enum StateError {
         "state: XDG_RUNTIME_DIR is not set to an absolute path; set it to a private directory (systemd makes /run/user/UID)"
     )]
     NoRuntimeDir,
+    /// An ordinary user's state cannot be kept where the variable says.
+    #[error(
+        "state: creating {path}, below what XDG_RUNTIME_DIR names: {source}; set it to a private directory (systemd makes \
+         /run/user/UID)"
+    )]
+    RuntimeDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why it cannot be made.
+        source: io::Error,
+    },
 }
 
 /// The state directory.
@@ -144,17 +155,25 @@ pub struct Swept {
     pub live: usize,
 }
 
+/// The step that makes the directory.
+const CREATING: &str = "creating";
+
 impl Sandboxes {
     /// Opens the caller's state directory, making it if need be.
     pub fn open() -> Result<Sandboxes, StateError> {
-        let root = if rustix::process::geteuid().is_root() {
-            PathBuf::from("/run/airlock")
-        } else {
-            let base =
-                std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-            base.ok_or(StateError::NoRuntimeDir)?.join("airlock")
-        };
-        Sandboxes::at(root)
+        if rustix::process::geteuid().is_root() {
+            return Sandboxes::at(PathBuf::from("/run/airlock"));
+        }
+        Sandboxes::below(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
+    }
+
+    /// An ordinary user's.
+    fn below(base: Option<PathBuf>) -> Result<Sandboxes, StateError> {
+        let base = base.filter(|path| path.is_absolute()).ok_or(StateError::NoRuntimeDir)?;
+        Sandboxes::at(base.join("airlock")).map_err(|error| match error {
+            StateError::Io { step: CREATING, path, source } => StateError::RuntimeDir { path, source },
+            other => other,
+        })
     }
 
     /// Opens a state directory at `root`.
@@ -162,7 +181,7 @@ impl Sandboxes {
         for directory in [root.clone(), root.join("sandboxes")] {
             match DirBuilder::new().mode(0o700).create(&directory) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                result => result.map_err(at("creating", &directory))?,
+                result => result.map_err(at(CREATING, &directory))?,
             }
         }
         let metadata = fs::symlink_metadata(&root).map_err(at("checking", &root))?;
@@ -483,6 +502,24 @@ fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The user sees which variable is wrong, not only a path that it never wrote.
+    #[test]
+    fn a_runtime_directory_that_is_not_there_is_named_by_its_variable() {
+        for (base, words) in [
+            (None, "XDG_RUNTIME_DIR is not set"),
+            (Some("relative"), "XDG_RUNTIME_DIR is not set to an absolute path"),
+            (
+                Some("/nonexistent"),
+                "creating /nonexistent/airlock, below what XDG_RUNTIME_DIR names: No such file",
+            ),
+        ] {
+            let error = Sandboxes::below(base.map(PathBuf::from)).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        Sandboxes::below(Some(directory.path().to_owned())).unwrap();
+    }
 
     fn spec() -> Spec {
         Spec { oci: oci_spec::runtime::Spec::default(), airlock: crate::spec::Extension::default() }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod child;
 mod fixture;
 mod inside;
 
@@ -21,7 +22,8 @@ use airlock_runtime::launcher::{Launcher, LauncherError, Request, Running};
 use airlock_runtime::report::{EndReport, EvidenceKind, Reason};
 use airlock_runtime::state::Sandboxes;
 
-use fixture::{Fixture, alive, open_descriptors, readable, until};
+use child::{in_child, until};
+use fixture::{Fixture, alive, open_descriptors, readable};
 
 type Test = (&'static str, fn(&Fixture));
 
@@ -76,7 +78,7 @@ fn run(filter: &str) -> bool {
     let who = if fixture.root { "root" } else { "user" };
     for (name, test) in TESTS {
         if name.contains(filter) {
-            let passed = fixture::in_child(|| test(&fixture));
+            let passed = in_child(|| test(&fixture));
             println!("{name} ({who}) ... {}", if passed { "ok" } else { "FAILED" });
             if !passed {
                 return false;

@@ -3,11 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::program::{Program, offset, op};
-
-/// More visits of instructions than this are not made for one call.
-const MOST_VISITS: usize = 1 << 16;
-/// More values of one argument than this are not tried.
-const MOST_VALUES: usize = 1 << 14;
+use super::budget::{Budget, Exhausted, KEPT};
 
 /// Values of each argument that are worth a try, by argument; an argument that no instruction on the way looks at
 /// has none.
@@ -36,19 +32,21 @@ struct Halves {
 /// Follows every way that the program can take for this number.
 ///
 /// A comparison of what is known takes one branch, any other both. Each instruction is visited once for each thing
-/// that the accumulator may hold, of which masks behind branches can make very many: `None` if that, or what there is to
-/// try, is more than any filter needs that is not made for it.
-pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Option<Corners> {
+/// that the accumulator may hold; a chain of masks can make that as many as there are masks.
+pub(super) fn corners(
+    program: &Program,
+    arch: u32,
+    number: u32,
+    budget: &mut Budget,
+) -> Result<Corners, Exhausted> {
     let mut halves: [Halves; 6] = Default::default();
     let mut seen = BTreeSet::new();
     let mut open = vec![(0, Held::Known(0))];
     while let Some((at, held)) = open.pop() {
+        budget.take(KEPT)?;
         let Some(step) = program.instructions.get(at).filter(|_| seen.insert((at, held))) else {
             continue;
         };
-        if seen.len() > MOST_VISITS {
-            return None;
-        }
         let mut go = |skip: usize, held| open.push((at.saturating_add(1).saturating_add(skip), held));
         match step.code {
             op::RETURN => {}
@@ -84,8 +82,9 @@ pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Option<Corne
             _ => go(0, Held::Anything),
         }
     }
-    let many = |halves: &Halves| (halves.low.len() + 2) * (halves.high.len() + 2) > MOST_VALUES;
-    (!halves.iter().any(many)).then(|| halves.map(Halves::values))
+    let made = halves.iter().map(Halves::count).fold(0, usize::saturating_add);
+    budget.take(made.saturating_mul(KEPT))?;
+    Ok(halves.map(Halves::values))
 }
 
 impl Held {
@@ -120,8 +119,20 @@ fn note(halves: &mut [Halves; 6], held: Held, constant: u32) {
 }
 
 impl Halves {
+    fn is_empty(&self) -> bool {
+        self.low.is_empty() && self.high.is_empty()
+    }
+
+    /// [`Halves::values`] makes about as many.
+    fn count(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        (self.low.len() + 2).saturating_mul(self.high.len() + 2)
+    }
+
     fn values(self) -> BTreeSet<u64> {
-        if self.low.is_empty() && self.high.is_empty() {
+        if self.is_empty() {
             return BTreeSet::new();
         }
         let mut values = BTreeSet::from(EDGES);
