@@ -24,12 +24,12 @@ pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
 use crate::gpu::{self, Selection};
 use crate::host::{HostError, privileged};
-use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
+use crate::ids::{HostIds, IdMaps, RangeLock, map_text};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Placement, Plan, Step, plan_with};
 use crate::report::{Evidence, ReportRecord};
 use crate::seccomp::Program;
-use crate::spec::{IdMode, Spec};
+use crate::spec::Spec;
 use crate::state::{Sandboxes, State};
 use crate::sys::{self, Cloned};
 use crate::verify::Verification;
@@ -120,6 +120,14 @@ impl Sandbox {
         let plan = plan_with(spec, &facts, &placement, prepared.filter.as_deref())?;
         let patience = options.build_timeout.unwrap_or(BUILD_TIMEOUT);
         build(plan, parts, options.pass, prepared.own_filter, patience)
+    }
+
+    /// Lets init execute the payload, and say so if `confirm`.
+    pub(crate) fn release(&self, confirm: bool) -> Result<(), LaunchError> {
+        self.channel.send(&ToInit::Release { confirm }, &[]).map_err(|source| {
+            let error = LaunchError::Call { what: "releasing the payload", source };
+            first_failure(&self.plan, &self.parts, &self.channel, error)
+        })
     }
 
     /// Name of the sandbox.
@@ -352,16 +360,7 @@ impl Parts {
             self.range = Some(range);
             return Ok(HostIds::Range { base });
         }
-        if spec.airlock.ids != IdMode::Subids {
-            return Ok(HostIds::Caller);
-        }
-        let uid = rustix::process::getuid().as_raw();
-        let user = user_name(uid).unwrap_or_default();
-        let range = |path: &str| {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            subordinate_range(&text, &user, uid).ok_or_else(|| IdError::NoSubids { path: path.into(), uid })
-        };
-        Ok(HostIds::Subids { uids: range("/etc/subuid")?, gids: range("/etc/subgid")? })
+        Ok(HostIds::of_user(spec.airlock.ids)?)
     }
 
     /// Ends everything that lives in the sandbox and takes its parts away. The first error is returned, all
@@ -428,24 +427,16 @@ impl Init {
         let timeout = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
         let mut poll =
             [rustix::event::PollFd::from_borrowed_fd(self.pidfd.as_fd(), rustix::event::PollFlags::IN)];
-        if rustix::event::poll(&mut poll, Some(&timeout))? == 0 {
+        if rustix::io::retry_on_intr(|| rustix::event::poll(&mut poll, Some(&timeout)))? == 0 {
             return Err(io::Error::other(format!(
                 "process {} does not end; it hangs in the kernel",
                 self.pid
             )));
         }
-        match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {
+        let init = || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        match rustix::io::retry_on_intr(init) {
             Ok(_) | Err(rustix::io::Errno::CHILD) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
-}
-
-fn user_name(uid: u32) -> Option<String> {
-    let passwd = fs::read_to_string("/etc/passwd").ok()?;
-    passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_string())
-    })
 }
