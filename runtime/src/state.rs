@@ -419,7 +419,9 @@ fn open_process(record: ProcessRecord) -> io::Result<Option<OwnedFd>> {
     let Some(pid) = rustix::process::Pid::from_raw(record.pid) else { return Ok(None) };
     let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
         // The two others where the id is a thread's by now.
-        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(None),
+        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {
+            return Ok(None);
+        }
         pidfd => pidfd?,
     };
     // Checked after the descriptor is held: the id cannot be given to another process in between.

@@ -12,8 +12,9 @@ mod prepared;
 mod proc;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, WaitId, WaitIdOptions};
@@ -24,7 +25,7 @@ pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
 use crate::gpu::{self, Selection};
 use crate::host::{HostError, privileged};
-use crate::ids::{HostIds, IdMaps, RangeLock, map_text};
+use crate::ids::{HostIds, IdMapping, IdMaps, RangeLock, map_text};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Placement, Plan, Step, plan_with};
 use crate::report::{Evidence, ReportRecord};
@@ -329,23 +330,31 @@ fn write_id_maps(pid: i32, maps: &IdMaps, deny_setgroups: bool, helper: bool) ->
     }
     for (file, tool, lines) in [("uid_map", "newuidmap", &maps.uids), ("gid_map", "newgidmap", &maps.gids)] {
         if helper {
-            let numbers = lines.iter().flat_map(|line| [line.inside, line.outside, line.count]);
-            let output = std::process::Command::new(tool)
-                .arg(pid.to_string())
-                .args(numbers.map(|number| number.to_string()))
-                .output()
-                .map_err(|error| {
-                    io::Error::new(error.kind(), format!("{tool}: {error} (Debian package uidmap)"))
-                })?;
-            if !output.status.success() {
-                let text = String::from_utf8_lossy(&output.stderr);
-                return Err(io::Error::other(format!("{tool}: {}", text.trim())));
-            }
+            map_by(tool, pid, lines)?;
         } else {
             fs::write(format!("/proc/{pid}/{file}"), map_text(lines))?;
         }
     }
     Ok(())
+}
+
+/// Has newuidmap(1) or newgidmap(1) write a map. `Command::output` would panic where a pipe cannot be read.
+fn map_by(tool: &str, pid: i32, lines: &[IdMapping]) -> io::Result<()> {
+    let numbers = lines.iter().flat_map(|line| [line.inside, line.outside, line.count]);
+    let mut command = Command::new(tool);
+    command.arg(pid.to_string()).args(numbers.map(|number| number.to_string()));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut helper = command
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("{tool}: {error} (Debian package uidmap)")))?;
+    let mut said = Vec::new();
+    let read = helper.stderr.take().map_or(Ok(0), |mut stream| stream.read_to_end(&mut said));
+    let status = helper.wait()?;
+    read?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{tool}: {}", String::from_utf8_lossy(&said).trim())))
 }
 
 impl Parts {

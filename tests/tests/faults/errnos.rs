@@ -26,8 +26,9 @@ pub(crate) fn errnos(call: i64) -> &'static [i32] {
         SYS_recvmsg | SYS_sendmsg => &[EIO, EINTR, ENOMEM],
         SYS_connect | SYS_accept4 => &[EIO, EINTR, EACCES],
         SYS_ppoll => &[EIO, EINTR, ENOMEM],
-        // Nothing else keeps a parent from its child.
-        SYS_wait4 | SYS_waitid => &[ECHILD, EINTR],
+        // Nothing else keeps a parent from its child; of a helper that is not waited for init's end would wait.
+        SYS_wait4 => &[EINTR],
+        SYS_waitid => &[ECHILD, EINTR],
         SYS_flock => &[EIO, EINTR, ENOLCK],
         SYS_mkdir | SYS_mkdirat | SYS_mknodat | SYS_symlinkat | SYS_rename | SYS_renameat => {
             &[EIO, ENOSPC, EACCES, EROFS, ENOMEM]

@@ -73,7 +73,8 @@ fn on_stage(scene: &Scene, play: impl FnOnce(&Stage, &Steps) + Send) -> bool {
         }
         None => false,
     };
-    std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    std::thread::scope(|scope| scope.spawn(run).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// What other policies and hosts add to the plan.

@@ -116,7 +116,8 @@ fn faults(points: &[Point], steps: &Steps, extent: Extent) -> Vec<(Point, i32)> 
     let of_kind = |((_, call), points): ((&str, i64), Vec<&Point>)| {
         let errnos = errnos(call);
         let count = points.len().max(errnos.len());
-        let faults = (0..count).map(|turn| (points[turn % points.len()].clone(), errnos[turn % errnos.len()]));
+        let faults =
+            (0..count).map(|turn| (points[turn % points.len()].clone(), errnos[turn % errnos.len()]));
         faults.collect::<Vec<_>>()
     };
     kinds.into_iter().flat_map(of_kind).collect()
@@ -136,7 +137,7 @@ fn outcome(
     match ended.code {
         0 if !ran => Err("the command did not run, and the status is 0".into()),
         0 if is_left_out(point, errno, steps) => Ok(Outcome::Tolerated),
-        0 if promises(ended) != promises(&whole.ended) => Err("less is enforced".into()),
+        0 if let Some(less) = less(ended, &whole.ended, point, errno) => Err(less),
         // What is interrupted is done again.
         0 if errno != libc::EINTR && steps.named_by(&point.who).is_some() => {
             Err("a step of the plan failed, and it ran".into())
@@ -160,12 +161,25 @@ fn is_left_out(point: &Point, errno: i32, steps: &Steps) -> bool {
     looks && left_out && errno == libc::EACCES
 }
 
-/// What the end report says was enforced, by clause, and what was lowered.
-fn promises(ended: &Ended) -> (Vec<String>, String) {
-    let report = ended.report();
-    let mut clauses: Vec<String> = report.enforced().iter().map(|(clause, _)| (*clause).to_owned()).collect();
-    clauses.sort();
-    (clauses, report.lowered())
+/// What the end report says was lowered, or was enforced without the fault and is not with it.
+fn less(ended: &Ended, whole: &Ended, point: &Point, errno: i32) -> Option<String> {
+    if ended.report().lowered() != whole.report().lowered() {
+        return Some(format!("lowered: {}", ended.report().lowered()));
+    }
+    let clauses = |ended: &Ended| {
+        let clauses = ended.report().enforced().into_iter().map(|(clause, _)| clause.to_owned());
+        clauses.collect::<Vec<String>>()
+    };
+    let mut missing = clauses(whole);
+    for clause in clauses(ended) {
+        if let Some(place) = missing.iter().position(|other| *other == clause) {
+            missing.swap_remove(place);
+        }
+    }
+    // What of the host's programs and settings the caller may not see is not mounted.
+    let unseen = point.who == MONITOR && errno == libc::EACCES;
+    missing.retain(|clause| !(unseen && clause.starts_with("root")));
+    (!missing.is_empty()).then(|| format!("not enforced: {}", missing.join(", ")))
 }
 
 /// The fault keeps Airlock from removing something, or from knowing whether it may: an id range's file that cannot be
@@ -189,7 +203,12 @@ fn named(ended: &Ended, point: &Point, errno: i32, why: &str, steps: &Steps) -> 
         vec![why, "init ended before it had done this", "this kernel has 0", "incompatible access-rights"];
     if matches!(errno, libc::EACCES | libc::EPERM | libc::EROFS) {
         // What is not permitted is told by its remedy.
-        reasons.extend(["is not writable", "partly covered", "the probe fails even without Landlock"]);
+        reasons.extend([
+            "is not writable",
+            "partly covered",
+            "that you may see",
+            "the probe fails even without Landlock",
+        ]);
     }
     if !reasons.iter().any(|why| ended.stderr.contains(why)) {
         return Err(format!("the error does not say `{why}`"));
