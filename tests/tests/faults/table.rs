@@ -42,6 +42,7 @@ impl Table {
         for ((side, step), row) in &self.0 {
             let errnos: Vec<String> = row.errnos.iter().map(|errno| name(*errno)).collect();
             let outcomes = words(&row.outcomes);
+            let step = step.split_whitespace().collect::<Vec<_>>().join(" ");
             record_measure(&format!("{title:36} | {side:7} | {step:36} | {outcomes} | {}", errnos.join(" ")));
             row.outcomes.iter().for_each(|(outcome, count)| *total.entry(*outcome).or_default() += count);
         }

@@ -116,8 +116,12 @@ fn faults(points: &[Point], steps: &Steps, extent: Extent) -> Vec<(Point, i32)> 
     let of_kind = |((_, call), points): ((&str, i64), Vec<&Point>)| {
         let errnos = errnos(call);
         let count = points.len().max(errnos.len());
-        let faults =
-            (0..count).map(|turn| (points[turn % points.len()].clone(), errnos[turn % errnos.len()]));
+        let turn = |turn: usize| (points[turn % points.len()], errnos[turn % errnos.len()]);
+        let faults = (0..count).map(turn).flat_map(|(point, errno)| {
+            // What is interrupted is done again, so the call has not failed by that.
+            let other = (errno == libc::EINTR && errnos[0] != errno).then_some(errnos[0]);
+            [Some(errno), other].into_iter().flatten().map(|errno| (point.clone(), errno))
+        });
         faults.collect::<Vec<_>>()
     };
     kinds.into_iter().flat_map(of_kind).collect()
