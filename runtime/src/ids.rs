@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::spec::IdMode;
+
 /// First id of the pool.
 pub const POOL_START: u32 = 0x7000_0000;
 /// Ids per sandbox.
@@ -36,6 +38,43 @@ pub enum HostIds {
         /// First gid and count.
         gids: (u32, u32),
     },
+}
+
+impl HostIds {
+    /// Those of a sandbox that is only planned: root's would take a range of the pool, and has the first here.
+    ///
+    /// # Errors
+    /// [`IdError::NoSubids`].
+    pub fn planned(root: bool, mode: IdMode) -> Result<HostIds, IdError> {
+        if root { Ok(HostIds::Range { base: POOL_START }) } else { HostIds::of_user(mode) }
+    }
+
+    /// Those of an ordinary user, the caller.
+    ///
+    /// # Errors
+    /// [`IdError::NoSubids`].
+    pub fn of_user(mode: IdMode) -> Result<HostIds, IdError> {
+        if mode != IdMode::Subids {
+            return Ok(HostIds::Caller);
+        }
+        let uid = rustix::process::getuid().as_raw();
+        let user = user_name(uid).unwrap_or_default();
+        let range = |path: &str| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            subordinate_range(&text, &user, uid).ok_or_else(|| IdError::NoSubids { path: path.into(), uid })
+        };
+        Ok(HostIds::Subids { uids: range("/etc/subuid")?, gids: range("/etc/subgid")? })
+    }
+}
+
+/// The caller's name, by which subuid(5) may list it.
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_string())
+    })
 }
 
 /// One line of a uid_map or gid_map (user_namespaces(7)).

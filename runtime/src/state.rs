@@ -52,7 +52,8 @@ pub struct Record {
 impl Record {
     /// The process that watches over the sandbox is alive; without it the next sweep removes what is left.
     pub fn is_watched(&self) -> bool {
-        open_process(self.monitor).is_some()
+        // Whether one that cannot be looked at lives is not known, so it may.
+        !matches!(open_process(self.monitor), Ok(None))
     }
 }
 
@@ -267,7 +268,7 @@ impl Sandboxes {
             return Ok(());
         }
         // It writes the report when everything else is gone, its record included.
-        let writer = record.report.as_ref().and_then(|_| open_process(record.monitor));
+        let writer = record.report.as_ref().and_then(|_| open_process(record.monitor).ok().flatten());
         if let Some(init) = record.init {
             signal(init, rustix::process::Signal::KILL);
         }
@@ -305,7 +306,7 @@ impl Sandboxes {
     /// Sweeps one sandbox; true when nothing of it is left.
     pub(crate) fn sweep_by_id(&self, id: &str, patience: Duration) -> bool {
         let plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        plain && (!self.path(id).exists() || self.sweep_one(id, patience) == Ok(true))
+        plain && self.sweep_one(id, patience) == Ok(true)
     }
 
     /// True: removed; false: its monitor lives.
@@ -432,24 +433,36 @@ fn sweep_file(mut file: File, path: &Path, patience: Duration) -> Result<bool, S
     Ok(true)
 }
 
-/// A pidfd of a recorded process, if it is still the one that was recorded.
-fn open_process(record: ProcessRecord) -> Option<OwnedFd> {
-    let pid = rustix::process::Pid::from_raw(record.pid)?;
-    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+/// A pidfd of a recorded process; none if that is gone, whoever has its id now.
+fn open_process(record: ProcessRecord) -> io::Result<Option<OwnedFd>> {
+    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else { return Ok(None) };
+    let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+        // The two others where the id is a thread's by now.
+        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {
+            return Ok(None);
+        }
+        pidfd => pidfd?,
+    };
     // Checked after the descriptor is held: the id cannot be given to another process in between.
-    start_time(record.pid).is_ok_and(|started| started == record.started).then_some(pidfd)
+    match start_time(record.pid) {
+        Ok(started) => Ok((started == record.started).then_some(pidfd)),
+        // Reaped meanwhile: before the file was opened, or before it was read.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends a signal to a recorded process; gone is as good.
 fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
-    if let Some(pidfd) = open_process(record) {
+    if let Ok(Some(pidfd)) = open_process(record) {
         let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
     }
 }
 
 /// Kills init and waits for its end, which is the end of its PID namespace.
 fn end(init: ProcessRecord, patience: Duration) -> Result<(), String> {
-    let Some(pidfd) = open_process(init) else { return Ok(()) };
+    let opened = open_process(init).map_err(|error| format!("init (process {}): {error}", init.pid))?;
+    let Some(pidfd) = opened else { return Ok(()) };
     let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
     let timeout =
         Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };

@@ -69,6 +69,13 @@ impl Fixture {
         Request { cgroup_parent: self.root.then(|| self.parent.clone()), ..Request::default() }
     }
 
+    /// Where its sandboxes' cgroups are, in each hierarchy; for root.
+    pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
+        let name = self.parent.strip_prefix("/").unwrap();
+        let trees = fs::read_dir("/sys/fs/cgroup").unwrap().map(|tree| tree.unwrap().path());
+        trees.chain([PathBuf::from("/sys/fs/cgroup")]).map(|tree| tree.join(name)).collect()
+    }
+
     /// This program as payload.
     pub(crate) fn spec(&self, words: &[&str]) -> Spec {
         self.spec_of(&[&["/probe", "inside"], words].concat())
@@ -124,8 +131,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         if self.root {
             sweep();
-            for tree in fs::read_dir("/sys/fs/cgroup").unwrap() {
-                let parent = tree.unwrap().path().join(self.parent.strip_prefix("/").unwrap());
+            for parent in self.cgroups() {
                 until("the cgroup is empty", || !parent.exists() || fs::remove_dir(&parent).is_ok());
             }
         }

@@ -8,6 +8,7 @@
 mod child;
 mod fixture;
 mod inside;
+mod soak;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -47,6 +48,7 @@ const TESTS: &[Test] = &[
         "no_descriptor_or_process_is_left_after_many_launches",
         no_descriptor_or_process_is_left_after_many_launches,
     ),
+    ("many_launches_leave_nothing", soak::many_launches_leave_nothing),
     ("a_killed_supervisor_takes_its_sandboxes_along", a_killed_supervisor_takes_its_sandboxes_along),
     ("a_killed_launcher_leaves_its_sandboxes_running", a_killed_launcher_leaves_its_sandboxes_running),
     ("a_killed_monitor_takes_its_sandbox_along", a_killed_monitor_takes_its_sandbox_along),
