@@ -162,6 +162,8 @@ fn gpu(gpu: &Gpu) -> spec::Gpu {
         devices: gpu.devices.clone(),
         capabilities: gpu.capabilities.clone(),
         shared: gpu.shared,
+        memory: gpu.memory.map(|memory| memory.0),
+        reset: gpu.reset,
         features: gpu.features.clone(),
         cdi: gpu.cdi.clone(),
         skip_hooks: gpu.cdi_hooks == CdiHooks::Skip,
