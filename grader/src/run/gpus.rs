@@ -7,7 +7,8 @@ use airlock_policy::Gpu;
 use airlock_runtime::Spec;
 use airlock_runtime::gpu::lease::{LeaseError, Leases};
 use airlock_runtime::gpu::{
-    Grant, Held, SelectError, Tenancy, TenancyError, Wish, candidates, discover, lease_directory, select,
+    Grant, Held, SelectError, Tenancy, TenancyError, Wish, candidates, check_named, discover,
+    lease_directory, select,
 };
 use airlock_runtime::state::{Sandboxes, StateError};
 
@@ -33,11 +34,15 @@ impl fmt::Display for Asked<'_> {
 pub(super) fn check(task: &Task, baseline: bool) -> Result<BTreeSet<String>, RunError> {
     let checkpoints = task.checkpoints.iter().filter_map(|checkpoints| checkpoints.validation.as_ref());
     let phases = task.phases.values().filter(|phase| !baseline || phase.name != PhaseName::Explore);
-    let asking: Vec<(&Phase, &Gpu)> = phases
-        .chain(checkpoints)
-        .filter_map(|phase| Some((phase, phase.policy.gpu.as_ref()?)))
-        .filter(|(_, gpu)| gpu.count.is_some() || !gpu.devices.is_empty())
-        .collect();
+    let all = phases.chain(checkpoints).filter_map(|phase| Some((phase, phase.policy.gpu.as_ref()?)));
+    let all: Vec<(&Phase, &Gpu)> = all.collect();
+    for (phase, gpu) in &all {
+        check_named(&(*gpu).into()).map_err(|error| {
+            RunError::Options(format!("the phase `{}` cannot have its GPUs: gpu: {error}", phase.name.word()))
+        })?;
+    }
+    let asking: Vec<_> =
+        all.into_iter().filter(|(_, gpu)| gpu.count.is_some() || !gpu.devices.is_empty()).collect();
     if asking.is_empty() {
         return Ok(BTreeSet::new());
     }
