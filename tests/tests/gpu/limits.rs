@@ -89,8 +89,8 @@ fn helper(run: Pid) -> Pid {
         let name = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         name.starts_with("airlock-nvml\0watch")
     };
-    let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-    Pid::from_raw(children.filter(named).last().expect("a helper that watches"))
+    let mut children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    Pid::from_raw(children.rfind(named).expect("a helper that watches"))
 }
 
 #[test]

@@ -234,7 +234,9 @@ fn a_phase_of_a_task_has_its_gpus_and_gives_them_back() {
     assert_eq!(of("grader"), Value::Null);
     let page = std::fs::read_to_string(ended.path.join("report.html")).unwrap();
     assert!(page.contains(&uuid(1)) && page.contains("345 → 345"), "the page has the GPUs of each phase");
-    let verified = task.site().airlock_with(["task", "verify", ended.path.to_str().unwrap()]);
+    let key = task.site().path("private/signing.pub");
+    let (run, key) = (ended.path.to_str().unwrap(), key.to_str().unwrap());
+    let verified = task.site().airlock_with(["task", "verify", run, "--key", key]);
     assert!(verified.succeeded().stdout.starts_with("verified: digits-direct-"));
 }
 
