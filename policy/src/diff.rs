@@ -198,10 +198,11 @@ impl Differences<'_> {
         let nodes = |gpu: &Gpu| gpu.nodes.iter().map(|path| path.display().to_string()).collect();
         self.each("gpu.nodes", nodes(old), nodes(new), "using the node");
         self.may("gpu.shared", old.shared, new.shared, "running on a GPU that others hold too");
-        self.amount("gpu.memory", old.memory, new.memory, "memory of each GPU", ToString::to_string);
-        let kept = |policy: &Policy| policy.gpu.as_ref().is_some_and(|gpu| !gpu.reset);
-        let what = "leaving something on a GPU for who comes next";
-        self.may("gpu.reset", kept(self.before), kept(self.after), what);
+        if let (Some(old), Some(new)) = (&self.before.gpu, &self.after.gpu) {
+            self.amount("gpu.memory", old.memory, new.memory, "memory of each GPU", ToString::to_string);
+            let what = "leaving something on a GPU for who comes next";
+            self.may("gpu.reset", !old.reset, !new.reset, what);
+        }
         let skips = |gpu: &Gpu| gpu.cdi_hooks == CdiHooks::Skip;
         self.may("gpu.cdi_hooks", skips(old), skips(new), "a start without the hooks of CDI documents");
     }

@@ -103,7 +103,7 @@ const BAD: &[(&str, (usize, usize), &str, &str)] = &[
     ("[gpu]\nshared = true", (2, 1), "asks for nothing", "count = 1"),
     ("[gpu]\ncount = 1\ncapabilities = [\"all\"]", (4, 17), "`all` is not a capability", "compute, utility"),
     ("[gpu]\ncount = 1\nfeatures = [\"mpss\"]", (4, 13), "unknown value `mpss`", "did you mean `mps`?"),
-    ("[gpu]\ncount = 1\nmemory = \"20\"", (4, 10), "`20` is not a size", "20GiB"),
+    ("[gpu]\ncount = 1\nmemory = \"20\"", (4, 10), "the size `20` has no unit", ""),
     ("[gpu]\ncount = 1\nmemory = \"1GiB\"\nshared = true", (2, 1), "`memory` and `shared` contradict", ""),
     ("[gpu]\ncount = 1\nreset = true\nshared = true", (2, 1), "`reset` and `shared` contradict", ""),
     (
