@@ -67,6 +67,26 @@ pub struct ProcessRecord {
     pub started: u64,
 }
 
+impl ProcessRecord {
+    pub(crate) fn of(pid: i32) -> io::Result<ProcessRecord> {
+        Ok(ProcessRecord { pid, started: start_time(pid)? })
+    }
+
+    /// It has not ended: it is neither gone nor waits to be asked for its status. Of an init: something of its PID
+    /// namespace may run.
+    pub(crate) fn lives(&self) -> bool {
+        let pidfd = match open_process(*self) {
+            Ok(Some(pidfd)) => pidfd,
+            Ok(None) => return false,
+            // What cannot be looked at may live.
+            Err(_) => return true,
+        };
+        let now = Timespec::default();
+        let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+        matches!(rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now))), Ok(0) | Err(_))
+    }
+}
+
 /// How a sandbox is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
