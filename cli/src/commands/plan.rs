@@ -27,6 +27,7 @@ pub(crate) fn plan(args: PlanArgs) -> Result<ExitCode> {
 /// The plan as it would be launched, but that no range of ids is taken: it has the pool's first.
 pub(crate) fn shown(spec: &Spec, cgroup_parent: Option<CgroupPath>) -> Result<Plan> {
     let ids = if is_root() { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
-    let facts = HostFacts::read(spec, ids)?.with_gpu(spec, super::gpu::selection(spec)?)?;
+    let facts = HostFacts::read(spec, ids)?.settle(cgroup_parent.as_ref())?;
+    let facts = facts.with_gpu(spec, super::gpu::selection(spec)?)?;
     Ok(compile(spec, &facts, &Placement { id: "ID".into(), cgroup_parent })?)
 }

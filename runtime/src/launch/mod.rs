@@ -113,7 +113,8 @@ impl Sandbox {
         if options.gpu.is_some() {
             gpu::host::ensure_unified_memory().map_err(HostError::from)?;
         }
-        let facts = prepared.facts.with_spec(spec, ids).with_gpu(spec, options.gpu)?;
+        let facts = prepared.facts.settle(options.cgroup_parent.as_ref())?;
+        let facts = facts.with_spec(spec, ids).with_gpu(spec, options.gpu)?;
         checks::own_state(spec, &facts, sandboxes.root())?;
         parts.kept = checks::kept_directory(spec)?;
         let placement = Placement { id, cgroup_parent: options.cgroup_parent };
