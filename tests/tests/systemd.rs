@@ -134,9 +134,10 @@ fn a_reload_of_systemd_changes_neither_limits_nor_the_device_filter() {
         systemctl(site, &["daemon-reload"]);
         site.file("data/go", "");
         live.printed("opened");
-        let init = fs::read_to_string(sandbox.join("cgroup.procs")).unwrap();
-        let init = init.lines().next().unwrap().parse().unwrap();
-        let reading = Reading::take(init, [sandbox]);
+        // Of init and the payload, which came later.
+        let pids = fs::read_to_string(sandbox.join("cgroup.procs")).unwrap();
+        let payload = pids.lines().map(|pid| pid.parse::<i32>().unwrap()).max().unwrap();
+        let reading = Reading::take(payload, [sandbox]);
         live.signal(Signal::SIGTERM);
         let ended = live.end();
         let list = ended.report().field("enforced").as_array().unwrap();
