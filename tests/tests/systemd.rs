@@ -12,6 +12,8 @@ use nix::sys::signal::Signal;
 
 const PROBE: &str = "/probe/probe";
 const ROOT: &str = "/sys/fs/cgroup";
+/// systemd, its tools and Airlock on an emulated processor.
+const PATIENCE: Duration = Duration::from_secs(300);
 const LIMITS: &str = "[limits]\nmemory = \"64MiB\"\npids = 64\ncpus = 0.5\n";
 
 /// The scope in which a command runs, from the root of the hierarchy.
@@ -63,7 +65,7 @@ fn a_sandbox_lies_in_a_scope_of_its_callers_manager_which_goes_with_it() {
             0 => "/system.slice/".to_owned(),
             _ => format!("/user.slice/user-{uid}.slice/user@{uid}.service/app.slice/"),
         };
-        let mut live = site.run().policy(site.policy(LIMITS)).start([PROBE, "rest", "300"]);
+        let mut live = site.run().policy(site.policy(LIMITS)).limit(PATIENCE).start([PROBE, "rest", "300"]);
         live.printed("ready");
         let scope = scope_of(&live);
         assert!(scope.starts_with(&format!("{slice}airlock-{}-", live.pid())), "{scope}");
@@ -121,7 +123,7 @@ fn a_reload_of_systemd_changes_neither_limits_nor_the_device_filter() {
         let policy = site.policy(&format!("{LIMITS}\n{mount}"));
         let script = "exec 2>&1; echo ready; until [ -e /data/go ]; do sleep 0.1; done
             head -c 1 /dev/zero >/dev/null && echo opened; exec /probe/probe rest 300";
-        let mut live = site.run().policy(policy).start(["/bin/sh", "-c", script]);
+        let mut live = site.run().policy(policy).limit(PATIENCE).start(["/bin/sh", "-c", script]);
         live.printed("ready");
         let sandbox = sandbox_in(&scope_of(&live));
         systemctl(site, &["daemon-reload"]);
@@ -161,7 +163,7 @@ fn a_killed_monitor_leaves_neither_processes_nor_its_scope() {
     }
     for mut site in sites {
         site.leaves_something();
-        let mut live = site.run().policy(site.policy(LIMITS)).start([PROBE, "rest", "300"]);
+        let mut live = site.run().policy(site.policy(LIMITS)).limit(PATIENCE).start([PROBE, "rest", "300"]);
         live.printed("ready");
         let scope = scope_of(&live);
         live.signal(Signal::SIGKILL);
