@@ -53,7 +53,8 @@ pub(crate) struct RunArgs {
     /// Write the end report here, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Make the control group below this one (from each hierarchy's root) instead of the caller's own
+    /// Make the control group below this one (from each hierarchy's root) instead of the caller's own, or of a scope
+    /// where that is systemd's
     #[arg(long, value_name = "/GROUP")]
     pub(crate) cgroup_parent: Option<PathBuf>,
     /// Leave the sandbox running in the background and print its name; its output is discarded, and how it ended

@@ -129,7 +129,7 @@ pub(crate) struct SupervisorArgs {
     /// Validations that run at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) validations_at_once: u8,
-    /// Control group to work below; default: the caller's own
+    /// Control group to work below; default: the caller's own, or a scope where that is systemd's
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup_parent: Option<PathBuf>,
     #[command(flatten)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use airlock_policy::{HostEntry, HostTree, Overrides, Policy, ResolveInput, resolve};
 use airlock_runtime::Spec;
-use airlock_runtime::cgroups::{CgroupFacts, Controller, Layout, V2Tree};
+use airlock_runtime::cgroups::{CgroupFacts, Controller, Layout, Manager, V2Tree};
 use airlock_runtime::host::{FileKind, HostFacts, SourceFacts};
 use airlock_runtime::ids::{HostIds, POOL_START};
 use airlock_runtime::plan::{Placement, plan};
@@ -52,6 +52,7 @@ fn facts(root: bool) -> HostFacts {
         controllers: vec![Controller::Memory, Controller::Pids],
         root_controllers: vec![Controller::Memory, Controller::Pids],
         writable: true,
+        manager: Manager::Cgroupfs,
     };
     HostFacts {
         kernel: (6, 12),

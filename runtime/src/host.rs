@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroups::CgroupFacts;
+use crate::cgroups::{CgroupFacts, CgroupPath};
 use crate::gpu;
 use crate::ids::HostIds;
 use crate::spec::{RootKind, Spec, Writable};
@@ -160,6 +160,15 @@ impl HostFacts {
             gpu: None,
             gpu_host: None,
         })
+    }
+
+    /// The facts of a place where this process may make cgroups; it may move there (see [`CgroupFacts::settle`]).
+    ///
+    /// # Errors
+    /// See [`CgroupFacts::settle`].
+    pub fn settle(mut self, parent: Option<&CgroupPath>) -> Result<HostFacts, HostError> {
+        self.cgroups = self.cgroups.settle(parent)?;
+        Ok(self)
     }
 
     /// Adds what belongs to one spec.

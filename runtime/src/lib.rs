@@ -3,6 +3,7 @@
 //! The data flow is `Spec` → plan → `Plan` → launch → `EndReport`.
 //! Everything up to the plan is pure; only `launch` and the mechanism modules touch the kernel.
 
+mod attempt;
 mod capabilities;
 pub mod cgroups;
 pub mod doctor;

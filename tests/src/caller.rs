@@ -19,6 +19,9 @@ pub enum Caller {
     Self_,
     /// An ordinary user with this uid and gid, whom nobody else uses. The tests are root and become it.
     User(u32),
+    /// An ordinary user whose manager systemd runs, with this uid and gid, and perhaps with other work. The tests are
+    /// root and become it.
+    Managed(u32),
 }
 
 impl Caller {
@@ -46,12 +49,20 @@ impl Caller {
         Caller::User(FIRST_USER + std::process::id() * 64 + place)
     }
 
+    /// The first ordinary user whose manager has a bus; none if the tests are not root.
+    pub fn managed() -> Option<Caller> {
+        let folders = std::fs::read_dir("/run/user").into_iter().flatten().flatten();
+        let uids = folders.filter(|folder| folder.path().join("bus").exists());
+        let uids = uids.filter_map(|folder| folder.file_name().to_str()?.parse().ok());
+        uids.filter(|uid| *uid != 0 && crate::is_root()).min().map(Caller::Managed)
+    }
+
     /// Host uid.
     pub fn uid(self) -> u32 {
         match self {
             Caller::Root => 0,
             Caller::Self_ => Uid::effective().as_raw(),
-            Caller::User(id) => id,
+            Caller::User(id) | Caller::Managed(id) => id,
         }
     }
 
@@ -62,14 +73,14 @@ impl Caller {
 
     /// Gives a file or directory to this caller.
     pub fn own(self, path: &Path) {
-        if let Caller::User(id) = self {
+        if let Caller::User(id) | Caller::Managed(id) = self {
             std::os::unix::fs::chown(path, Some(id), Some(id)).expect("root may chown");
         }
     }
 
     /// Makes a command run as this caller, without supplementary groups.
     pub fn become_by(self, command: &mut Command) {
-        if let Caller::User(id) = self {
+        if let Caller::User(id) | Caller::Managed(id) = self {
             let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
             // SAFETY: the closure makes three system calls and allocates nothing.
             unsafe {

@@ -55,7 +55,12 @@ pub struct GradedRun<'a> {
 impl Graded {
     /// With a copy of a bundled task.
     pub fn of(task: &str) -> Graded {
-        let graded = Graded::empty();
+        Graded::at(Site::new(), task)
+    }
+
+    /// With a copy of a bundled task, in this site.
+    pub fn at(site: Site, task: &str) -> Graded {
+        let graded = Graded::empty(site);
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tasks").join(task);
         copy_tree(&example, &graded.task(""));
         graded.own();
@@ -64,11 +69,10 @@ impl Graded {
 
     /// With a task of these files.
     pub fn with(files: &[(&str, &str)]) -> Graded {
-        files.iter().fold(Graded::empty(), |graded, (path, text)| graded.file(path, text))
+        files.iter().fold(Graded::empty(Site::new()), |graded, (path, text)| graded.file(path, text))
     }
 
-    fn empty() -> Graded {
-        let site = Site::new();
+    fn empty(site: Site) -> Graded {
         // Only its owner comes where root's runs lie.
         let place = site.path("private");
         fs::create_dir(&place).expect("own directory");

@@ -305,7 +305,9 @@ impl fmt::Display for Ended {
 /// What runs the command that follows as the site's caller, in a mount namespace that root changed by this script.
 pub(crate) fn where_root_did(site: &Site, script: &str) -> Command {
     let caller = match site.caller() {
-        Caller::User(id) => format!("setpriv --reuid {id} --regid {id} --clear-groups "),
+        Caller::User(id) | Caller::Managed(id) => {
+            format!("setpriv --reuid {id} --regid {id} --clear-groups ")
+        }
         Caller::Root | Caller::Self_ => String::new(),
     };
     let script = format!("set -e\n{script}\nexec {caller}\"$0\" \"$@\"");

@@ -24,6 +24,8 @@ pub struct Site {
     cgroups: Option<cgroup::Parent>,
     /// Commands start inside the site's cgroup.
     inside: bool,
+    /// Its caller gets a scope of systemd.
+    managed: bool,
     leftovers: bool,
     policies: AtomicU32,
 }
@@ -57,6 +59,22 @@ impl Site {
         Some(site)
     }
 
+    /// Sites of callers who have no cgroup of their own, and get a scope of systemd: root, and an ordinary user whose
+    /// manager runs. None if the tests are not root, or systemd does not run on cgroup v2.
+    pub fn managed() -> Vec<Site> {
+        let systemd = Path::new("/run/systemd/system").is_dir();
+        if !systemd || !crate::is_root() || !Path::new("/sys/fs/cgroup/cgroup.procs").exists() {
+            return Vec::new();
+        }
+        let callers = [Some(Caller::Root), Caller::managed()].into_iter().flatten();
+        let managed = |caller| {
+            let mut site = Site::of(caller);
+            (site.managed, site.cgroups) = (true, None);
+            site
+        };
+        callers.map(managed).collect()
+    }
+
     /// Starts commands outside of the site's cgroup.
     pub fn stay_outside(&mut self) {
         self.inside = false;
@@ -71,6 +89,7 @@ impl Site {
             caller,
             owner: if caller.is_root() { Caller::user() } else { caller },
             inside: false,
+            managed: false,
             leftovers: false,
             policies: AtomicU32::new(0),
         };
@@ -110,7 +129,7 @@ impl Site {
 
     /// Whether the caller may set limits by cgroup.
     pub fn limits(&self) -> bool {
-        self.cgroups.is_some()
+        self.cgroups.is_some() || self.managed
     }
 
     /// Makes a directory of data: it belongs to an ordinary user, the caller where that is one.
@@ -339,6 +358,9 @@ impl Site {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
         command.env("XDG_RUNTIME_DIR", self.path("state")).env("HOME", self.path(""));
+        if let Caller::Managed(id) = self.caller {
+            command.env("DBUS_SESSION_BUS_ADDRESS", format!("unix:path=/run/user/{id}/bus"));
+        }
         command.current_dir(self.path(""));
         if let (true, Some(parent)) = (self.inside, &self.cgroups) {
             parent.enter_by(&mut command).expect("root may enter");

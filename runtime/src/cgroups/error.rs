@@ -5,10 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::facts::{Controller, Version};
+use super::scope::ScopeError;
 
 /// What an ordinary user can do about a cgroup that is not theirs.
 pub(super) const DELEGATE: &str = "start Airlock in a delegated cgroup, for example by \
      `systemd-run --user --scope -p Delegate=yes airlock …`, or let limits be lowered by `--best-effort limits`";
+
+/// What anybody can do who gets no scope.
+const DELEGATE_OR_NAME: &str = "start Airlock in a delegated cgroup (`systemd-run --user --scope -p Delegate=yes \
+     airlock …`, as root without `--user`), name another place with --cgroup-parent, or let limits be lowered by \
+     `--best-effort limits`";
 
 /// A step on a cgroup that failed.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +60,14 @@ pub enum CgroupError {
     NotDelegated {
         /// The caller's own cgroup.
         path: PathBuf,
+    },
+    /// The caller's own cgroup is systemd's, which gave no other.
+    #[error("no delegated cgroup: {} is systemd's, and {why}; {DELEGATE_OR_NAME}", path.display())]
+    NoScope {
+        /// The caller's own cgroup.
+        path: PathBuf,
+        /// Why there is no scope.
+        why: ScopeError,
     },
     /// Controllers cannot be enabled for children while processes sit in the parent (cgroup v2).
     #[error(

@@ -11,6 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use serde::{Deserialize, Serialize};
 
 use super::error::CgroupError;
+use super::manager::Manager;
 
 /// Prefix of the leaf into which Airlock moves itself so that its own cgroup may have controlled children.
 pub(super) const SUPERVISOR_LEAF: &str = "supervisor-";
@@ -146,6 +147,8 @@ pub struct V2Tree {
     pub root_controllers: Vec<Controller>,
     /// The caller may make cgroups in its own one.
     pub writable: bool,
+    /// Who manages the caller's own cgroup.
+    pub manager: Manager,
 }
 
 /// The cgroup hierarchies as this process sees them.
@@ -192,12 +195,16 @@ impl CgroupFacts {
                     if own == tree.mount { tree.root_controllers.clone() } else { controllers(&own)? };
                 tree.writable = writable(&own);
             }
+            // On hybrid hosts the limits are in v1 trees, which systemd delegates to nobody.
+            if let (Layout::V2, Some(own)) = (facts.layout, &tree.own) {
+                tree.manager = Manager::of(&tree.mount, own);
+            }
         }
         Ok(facts)
     }
 
     /// The facts that `/proc/self/mountinfo` and `/proc/self/cgroup` (proc(5), cgroups(7)) tell by
-    /// themselves: nothing is writable yet, and v2 has no controllers yet.
+    /// themselves: nothing is writable yet, and v2 has no controllers and no manager yet.
     ///
     /// Lines that make no sense are skipped; mounts hidden below later ones are ignored.
     pub fn parse(mountinfo: &[u8], cgroup: &[u8]) -> Self {
@@ -223,6 +230,7 @@ impl CgroupFacts {
                         controllers: vec![],
                         root_controllers: vec![],
                         writable: false,
+                        manager: Manager::Cgroupfs,
                     });
                 }
                 continue;

@@ -134,7 +134,7 @@ impl TreeRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroups::{Layout, V2Tree};
+    use crate::cgroups::{Layout, Manager, V2Tree};
 
     fn facts() -> CgroupFacts {
         let tree = V2Tree {
@@ -144,6 +144,7 @@ mod tests {
             controllers: vec![],
             root_controllers: vec![],
             writable: false,
+            manager: Manager::Cgroupfs,
         };
         CgroupFacts { layout: Layout::V2, v1: vec![], v2: Some(tree) }
     }

@@ -10,6 +10,7 @@ use oci_spec::runtime::LinuxResources;
 use super::error::CgroupError;
 use super::facts::{CgroupFacts, Controller, Version, below};
 use super::limits::{self, LimitWrite};
+use super::manager::Manager;
 use crate::spec::BestEffort;
 
 /// A path from the root of a hierarchy to a cgroup that is not the root.
@@ -241,6 +242,7 @@ impl Placement<'_> {
         if let Some(tree) = facts.v1.iter().find(|tree| tree.controllers.contains(&controller)) {
             return self.enter(Version::V1, (&tree.mount, &tree.root), tree.own.as_deref(), tree.writable);
         }
+        self.check_manager()?;
         let offered = facts.v2.as_ref().is_some_and(|tree| {
             let own = if self.parent.is_some() { &tree.root_controllers } else { &tree.controllers };
             own.contains(&controller)
@@ -248,7 +250,19 @@ impl Placement<'_> {
         if offered { self.enter_v2() } else { Err(CgroupError::NoController { controller }) }
     }
 
+    /// systemd's own cgroups are left alone, even by root, who could write to them.
+    fn check_manager(&self) -> Result<(), CgroupError> {
+        match self.facts.v2.as_ref().map(|tree| (tree, &tree.manager)) {
+            Some((tree, Manager::Refused(why))) if self.parent.is_none() => Err(CgroupError::NoScope {
+                path: below(&tree.mount, tree.own.as_deref().unwrap_or(Path::new("/"))),
+                why: why.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     fn enter_v2(&mut self) -> Result<&mut TreeTarget, CgroupError> {
+        self.check_manager()?;
         match &self.facts.v2 {
             Some(tree) => {
                 self.enter(Version::V2, (&tree.mount, &tree.root), tree.own.as_deref(), tree.writable)
@@ -317,7 +331,7 @@ mod tests {
     use oci_spec::runtime::{LinuxCpuBuilder, LinuxMemoryBuilder, LinuxPidsBuilder, LinuxResourcesBuilder};
 
     use super::*;
-    use crate::cgroups::{Layout, V1Tree, V2Tree};
+    use crate::cgroups::{Layout, ScopeError, V1Tree, V2Tree};
 
     fn v1(controller: Controller, own: &str) -> V1Tree {
         V1Tree {
@@ -337,6 +351,7 @@ mod tests {
             controllers: controllers.to_vec(),
             root_controllers: controllers.to_vec(),
             writable: true,
+            manager: Manager::Cgroupfs,
         }
     }
 
@@ -469,6 +484,21 @@ mod tests {
         assert_eq!(target.lowered.len(), 4);
         let nothing = Needs { statistics: true, control: true, ..Needs::default() };
         assert!(CgroupTarget::new(&facts, None, "box", &nothing).unwrap().trees.is_empty());
+    }
+
+    #[test]
+    fn what_systemd_gives_no_scope_for_is_refused_or_lowered_unless_a_parent_is_named() {
+        let tree = V2Tree { manager: Manager::Refused(ScopeError::NoBus), ..v2(&[Controller::Pids]) };
+        let facts = CgroupFacts { layout: Layout::V2, v1: vec![], v2: Some(tree) };
+        let mut needs = Needs { limits: BTreeSet::from([Controller::Pids]), ..Needs::default() };
+        let error = CgroupTarget::new(&facts, None, "box", &needs).unwrap_err().to_string();
+        for piece in ["/cg/unified/scope is systemd's", "XDG_RUNTIME_DIR", "; ", "--cgroup-parent"] {
+            assert!(error.contains(piece), "{error}");
+        }
+        let parent = CgroupPath::new("/tests").unwrap();
+        assert_eq!(CgroupTarget::new(&facts, Some(&parent), "box", &needs).unwrap().trees.len(), 1);
+        needs.best_effort = BTreeSet::from([BestEffort::Limits]);
+        assert_eq!(CgroupTarget::new(&facts, None, "box", &needs).unwrap().lowered.len(), 1);
     }
 
     #[test]

@@ -289,7 +289,7 @@ impl Tree {
 }
 
 /// Opens a directory of a cgroup file system without following any link.
-fn open_directory(path: &Path, version: Version) -> Result<OwnedFd, CgroupError> {
+pub(super) fn open_directory(path: &Path, version: Version) -> Result<OwnedFd, CgroupError> {
     let fail = |errno| CgroupError::io("open cgroup", path, errno);
     let dir =
         openat2(CWD, path, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)

@@ -12,9 +12,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 use rustix::process::getpid;
 
 use super::error::CgroupError;
-use super::facts::{Controller, SUPERVISOR_LEAF};
+use super::facts::{Controller, SUPERVISOR_LEAF, Version};
 use super::target::TreeTarget;
-use super::tree::{read_file, write_file};
+use super::tree::{open_directory, read_file, write_file};
 
 const SUBTREE: &str = "cgroup.subtree_control";
 
@@ -80,7 +80,7 @@ fn make_room(dir: BorrowedFd<'_>, path: &Path, request: &str, own: bool) -> Resu
         return Ok(());
     }
     if own && pids == [getpid().as_raw_nonzero().get().unsigned_abs()] {
-        return move_self_to_leaf(dir, path);
+        return enter_leaf(dir, path);
     }
     Err(CgroupError::InnerProcesses { path: path.into(), controllers: request.into(), pids })
 }
@@ -107,9 +107,14 @@ pub(super) fn remove_leaves(dir: &Path) {
     }
 }
 
+/// Moves this process, which may have others beside it, out of `path`.
+pub(super) fn move_to_leaf(path: &Path) -> Result<(), CgroupError> {
+    enter_leaf(open_directory(path, Version::V2)?.as_fd(), path)
+}
+
 /// Moves this process into `supervisor-<pid>` below its own cgroup. The leaf lives as long as this process
 /// does; the scope's end, or a later sweep, removes it.
-fn move_self_to_leaf(dir: BorrowedFd<'_>, path: &Path) -> Result<(), CgroupError> {
+fn enter_leaf(dir: BorrowedFd<'_>, path: &Path) -> Result<(), CgroupError> {
     let name = format!("{SUPERVISOR_LEAF}{}", getpid().as_raw_nonzero());
     let leaf_path = path.join(&name);
     match mkdirat(dir, &name, Mode::from(0o755)) {

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use super::{Check, Topic};
 use crate::cgroups::{
-    CgroupError, CgroupFacts, CgroupTarget, Controller, Layout, Needs, TreeTarget, Version,
+    CgroupError, CgroupFacts, CgroupTarget, Controller, Layout, Manager, Needs, TreeTarget, Version,
 };
 
 const LAYOUT: Topic = Topic::new("cgroup-layout", "cgroups");
+const MANAGER: Topic = Topic::new("cgroup-manager", "cgroup manager");
 const MEMORY: Topic = Topic::needed("cgroup-memory", "memory limit");
 const PIDS: Topic = Topic::needed("cgroup-pids", "pids limit");
 const CPU: Topic = Topic::new("cgroup-cpu", "cpu limit");
@@ -21,7 +22,7 @@ const DEVICES: Topic = Topic::needed("device-filter", "device filter");
 const DEVICES_USER: Topic = Topic::new("device-filter", "device filter");
 
 pub(super) fn checks(root: bool) -> Vec<Check> {
-    let facts = match CgroupFacts::read() {
+    let facts = match CgroupFacts::read().and_then(|facts| facts.settle(None)) {
         Ok(facts) => facts,
         Err(error) => {
             let check = Topic { needed: true, ..LAYOUT };
@@ -35,7 +36,7 @@ pub(super) fn checks(root: bool) -> Vec<Check> {
         (CPUSET, Controller::CpuSet),
         (IO, Controller::Io),
     ];
-    let mut checks = vec![layout(facts.layout)];
+    let mut checks = vec![layout(facts.layout), manager(&facts)];
     checks.extend(limits.map(|(topic, controller)| limit(topic, &facts, controller)));
     let memory_tree = target(&facts, Some(Controller::Memory), false)
         .ok()
@@ -55,6 +56,16 @@ fn layout(layout: Layout) -> Check {
         Layout::V2 => LAYOUT.ok("v2"),
         Layout::Hybrid => LAYOUT.ok("hybrid: limits in v1 trees, kill and freeze in the v2 tree"),
         Layout::None => LAYOUT.lacking("none mounted", "as root: `mount -t cgroup2 cgroup2 /sys/fs/cgroup`"),
+    }
+}
+
+/// Who makes the directories that a sandbox's go into.
+fn manager(facts: &CgroupFacts) -> Check {
+    match facts.v2.as_ref().map_or(&Manager::Cgroupfs, |tree| &tree.manager) {
+        manager @ Manager::Refused(_) => {
+            MANAGER.lacking(manager.to_string(), "see the lines below, or name a place with --cgroup-parent")
+        }
+        manager => MANAGER.ok(manager.to_string()),
     }
 }
 
@@ -216,6 +227,7 @@ mod tests {
                 controllers: controllers.to_vec(),
                 root_controllers: controllers.to_vec(),
                 writable,
+                manager: Manager::Cgroupfs,
             }),
         }
     }

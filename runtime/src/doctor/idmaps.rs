@@ -9,8 +9,8 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
-use super::attempt::{self, Outcome};
 use super::{Check, Topic};
+use crate::attempt::{self, Outcome};
 use crate::ids::{IdMapping, IdMaps, POOL_START};
 use crate::{idmap, sys};
 

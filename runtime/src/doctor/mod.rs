@@ -1,10 +1,9 @@
 //! What this host can enforce for the present caller, with a remedy for each lack.
 //!
 //! Where the kernel can be asked by doing the thing, it is done, in a child that ends within
-//! [`attempt::PATIENCE`]; everything else is read from files. Nothing of the host changes, and no network
+//! [`PATIENCE`](crate::attempt::PATIENCE); everything else is read from files. Nothing of the host changes, and no network
 //! is used.
 
-mod attempt;
 mod cgroup;
 mod files;
 mod hardening;

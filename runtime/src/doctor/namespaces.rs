@@ -10,8 +10,8 @@ use rustix::mount::{
 };
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
-use super::attempt::{self, Failure, Outcome};
 use super::{Check, Topic, number};
+use crate::attempt::{self, Failure, Outcome};
 use crate::ids::{IdMapping, IdMaps, POOL_START, RANGE_LEN};
 use crate::{mounts, network, sys};
 

@@ -10,8 +10,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use super::attempt::forked;
 use super::{Check, Topic};
+use crate::attempt::forked;
 
 const SECRETS: Topic = Topic::new("readable-secrets", "readable secrets");
 

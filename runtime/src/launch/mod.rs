@@ -122,7 +122,8 @@ impl Sandbox {
             (parts.leases, parts.alarm) = (leases, alarm);
             selection
         });
-        let facts = prepared.facts.with_spec(spec, ids).with_gpu(spec, selection)?;
+        let facts = prepared.facts.settle(options.cgroup_parent.as_ref())?;
+        let facts = facts.with_spec(spec, ids).with_gpu(spec, selection)?;
         checks::own_state(spec, &facts, sandboxes.root())?;
         parts.kept = checks::kept_directory(spec)?;
         let placement = Placement { id, cgroup_parent: options.cgroup_parent };

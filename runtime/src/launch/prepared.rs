@@ -42,6 +42,12 @@ impl Stock {
         Ok(Stock { facts, own_filter, filters: Cache::default() })
     }
 
+    /// Moves this process to where it may make cgroups, once and for all (see [`HostFacts::settle`]).
+    pub(crate) fn settle(&mut self) -> Result<(), LaunchError> {
+        self.facts = self.facts.clone().settle(None)?;
+        Ok(())
+    }
+
     /// Takes out, or makes and keeps, what a launch of `spec` needs.
     ///
     /// What cannot be made is left to the launch itself, whose error names the clause.

@@ -13,8 +13,6 @@ use crate::gpu::Grant;
 use crate::launch::{Channel, LaunchError, LaunchOptions, Prepared, Stock};
 use crate::plan::PlanError;
 use crate::report::{EndReport, ReportPlace};
-use crate::signals::handle;
-use crate::spec::Spec;
 use crate::state::Sandboxes;
 use crate::{monitor, signals, sys};
 
@@ -76,7 +74,7 @@ fn settle(orders: &Channel) -> io::Result<()> {
             Signal::SIGCHLD | Signal::SIGPIPE => SigHandler::SigIgn,
             _ => SigHandler::SigDfl,
         };
-        handle(signal, default)?;
+        signals::handle(signal, default)?;
     }
     Ok(SigSet::empty().thread_set_mask()?)
 }
@@ -111,12 +109,15 @@ fn take(fds: Vec<OwnedFd>, stock: &mut Option<Stock>) -> Option<(Job, Line)> {
     None
 }
 
-fn prepare(stock: &mut Option<Stock>, spec: &Spec) -> Result<Prepared, LaunchError> {
+fn prepare(stock: &mut Option<Stock>, order: &Order<'_>) -> Result<Prepared, LaunchError> {
     let stock = match stock {
         Some(stock) => stock,
         none => none.insert(Stock::new()?),
     };
-    Ok(stock.prepare(spec))
+    if order.cgroup_parent.is_none() {
+        stock.settle()?;
+    }
+    Ok(stock.prepare(&order.spec))
 }
 
 impl Job {
@@ -138,7 +139,7 @@ impl Job {
         if pass.len() != order.pass.len() {
             return Err(io::Error::other("a descriptor for the payload is missing"));
         }
-        let prepared = prepare(stock, &order.spec).map_err(io::Error::other)?;
+        let prepared = prepare(stock, &order).map_err(io::Error::other)?;
         let report = order.report.as_deref().map(|path| {
             ReportPlace::open(path)
                 .map_err(|error| io::Error::other(format!("report {}: {error}", path.display())))

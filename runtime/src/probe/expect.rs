@@ -73,7 +73,8 @@ impl Setting {
         let root = is_root();
         // No range is taken: nothing is launched by this.
         let ids = HostIds::planned(root, spec.airlock.ids)?;
-        let facts = HostFacts::read(&spec, ids)?.with_gpu(&spec, gpu.clone())?;
+        let facts = HostFacts::read(&spec, ids)?.settle(placement.cgroup_parent.as_ref())?;
+        let facts = facts.with_gpu(&spec, gpu.clone())?;
         let lowered = plan(&spec, &facts, placement)?.lowered.into_iter();
         let lowered = lowered.map(|lowered| format!("{}: {}", lowered.clause, lowered.what)).collect();
         let document = spec.oci.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());

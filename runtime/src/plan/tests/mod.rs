@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cgroups::{CgroupFacts, Controller, Layout, V2Tree};
+use crate::cgroups::{CgroupFacts, Controller, Layout, Manager, V2Tree};
 use crate::host::{FileKind, SourceFacts};
 use crate::ids::HostIds;
 
@@ -86,6 +86,7 @@ fn root() -> HostFacts {
         controllers: vec![Controller::Pids],
         root_controllers: vec![Controller::Pids],
         writable: true,
+        manager: Manager::Cgroupfs,
     };
     HostFacts {
         kernel: (6, 12),

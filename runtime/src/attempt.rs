@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,16 +20,16 @@ use crate::ids::{IdMaps, map_text};
 use crate::sys::{self, Cloned};
 
 /// How long a child may take. What is tried takes milliseconds; a dead network file system takes forever.
-pub(super) const PATIENCE: Duration = Duration::from_millis(700);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
 /// How long a killed child may take to end. One that hangs in the kernel is left behind.
 const END: Duration = Duration::from_millis(100);
 
 /// What the kernel answered.
-pub(super) type Outcome = Result<(), Errno>;
+pub(crate) type Outcome = Result<(), Errno>;
 
 /// The child could not try.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// It could not be made.
     Clone(io::Error),
     /// Its id maps were refused.
@@ -40,7 +41,7 @@ pub(super) enum Failure {
 /// Tries `body` in new namespaces (`CLONE_NEW*`), with these id maps if there is a user namespace among them.
 ///
 /// `body` must make system calls only.
-pub(super) fn in_namespaces<const N: usize>(
+pub(crate) fn in_namespaces<const N: usize>(
     namespaces: u64,
     maps: Option<&IdMaps>,
     deny_setgroups: bool,
@@ -74,12 +75,13 @@ pub(super) fn in_namespaces<const N: usize>(
 }
 
 /// What `body` wrote within `patience`, in a copy of this process.
-pub(super) fn forked(patience: Duration, body: impl FnOnce(File)) -> io::Result<Vec<u8>> {
+pub(crate) fn forked(patience: Duration, body: impl FnOnce(File)) -> io::Result<Vec<u8>> {
     let (answers, answer) = pipe_with(PipeFlags::CLOEXEC)?;
     match sys::fork()? {
         None => {
             drop(answers);
-            body(answer.into());
+            // A panic must not run the caller's code a second time.
+            let _ = catch_unwind(AssertUnwindSafe(|| body(answer.into())));
             sys::exit_now(0)
         }
         Some(pid) => {
