@@ -184,6 +184,46 @@ fn a_document_may_not_repeat_itself_without_end() {
     assert!(matches!(error, SeccompError::Rules { ref call } if call == "read"), "{error}");
 }
 
+/// Found with tests/fuzz: 64 instructions could keep the reader at work until its memory ran out.
+#[test]
+fn a_short_filter_may_be_endless_too() {
+    let step = |code, jf, k| Instruction { code, jt: 0, jf, k };
+    let end = step(0x06, 0, Verdict::Allow.raw());
+    // Masks of the arguments, each of them laid on or passed over: as many ways as there are subsets.
+    let masks = (0..24).flat_map(|bit| {
+        [step(0x20, 0, 16 + 4 * (bit % 12)), step(0x45, 1, 1 << bit), step(0x54, 0, !(1 << bit))]
+    });
+    let program = Program { instructions: masks.chain([end]).collect() };
+    assert_eq!(
+        *answer(&Decompiled::of(&program, STEPS / 10).unwrap(), "read"),
+        Err(Opaque::Steps(Exhausted { steps: STEPS / 10 }))
+    );
+    // The same for another architecture alone, of which one call is told.
+    let guard =
+        [step(0x20, 0, 4), Instruction { jt: 1, ..step(0x15, 0, 0x4000_0003) }, end, step(0x20, 0, 16)];
+    let masks = (0..31).flat_map(|bit| [step(0x45, 1, 1 << bit), step(0x54, 0, !(1 << bit))]);
+    let program = Program { instructions: guard.into_iter().chain(masks).chain([end]).collect() };
+    let read = Decompiled::of(&program, STEPS / 10).unwrap();
+    assert!(read.calls.iter().all(|(.., told)| told.is_ok()) && read.i386.is_err());
+    assert_eq!(read.prove().unwrap().undecided.len(), 601);
+}
+
+/// Found with tests/fuzz: one argument compared with many values, in both halves, has millions of combinations.
+#[test]
+fn a_document_with_too_many_comparisons_is_not_proven() {
+    let compare = |value: u64| {
+        format!(
+            r#"{{"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{{"index": 0, "value": {value}, "op": "SCMP_CMP_EQ"}}]}}"#
+        )
+    };
+    let rules: Vec<String> =
+        (1..400).map(|number: u64| compare((number * 77) | ((number * 33) << 32))).collect();
+    let document =
+        document(&format!(r#"{{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{}]}}"#, rules.join(",")));
+    let proof = FilterTable::of(&document).unwrap().prove(&compile(&document).unwrap(), STEPS / 10).unwrap();
+    assert_eq!(proof.undecided, [(read_arch().audit(), 0)]);
+}
+
 fn read_arch() -> Architecture {
     Architecture::native().unwrap()
 }
