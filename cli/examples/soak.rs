@@ -1,8 +1,10 @@
-//! What thousands of launches leave behind: memory, descriptors, control groups, mounts, kernel memory, state.
+//! What thousands of launches leave behind: memory, descriptors, processes, control groups, mounts, kernel memory, state.
 //!
 //! `cargo run --release -p airlock --example soak [LAUNCHES [AIRLOCK]]`. The first half of the table is of one launcher
 //! process that starts all of them, the second of one `airlock run` each; `AIRLOCK` is the command, if it is not in the
-//! build directory. Run it as root. It fails if anything that is counted one by one has grown.
+//! build directory. Run it as root. It fails if anything has grown that is counted one by one: descriptors, processes,
+//! mounts and control groups of its own, the groups below a parent that nobody else has, and the files of the runtime
+//! state. What the whole machine has of control groups and kernel memory is shown beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use airlock_policy::{HostTree, Overrides, Policy, ResolveInput, resolve};
+use airlock_runtime::host::is_root;
 use airlock_runtime::launcher::{Launcher, Request};
 use anyhow::{Context, Result, ensure};
 
@@ -37,6 +40,11 @@ fn beside() -> Result<PathBuf> {
     Ok(own.ancestors().nth(2).context("a build directory")?.join("airlock"))
 }
 
+/// Where the control groups go; a user's go below the user's own.
+fn parent() -> Option<PathBuf> {
+    is_root().then(|| PathBuf::from(format!("/airlock-soak-{}", std::process::id())))
+}
+
 fn soak(launcher: &Launcher, launches: u64, airlock: &Path, folder: &Path) -> Result<()> {
     let file = folder.join("policy.toml");
     fs::write(&file, POLICY)?;
@@ -45,13 +53,16 @@ fn soak(launcher: &Launcher, launches: u64, airlock: &Path, folder: &Path) -> Re
     let spec =
         resolve(&policy, &ResolveInput { args: vec!["true".into()], host, ..ResolveInput::default() })?;
     let by_launcher = || -> Result<()> {
-        let report = launcher.launch(&spec, Request::default())?.wait()?;
+        let request = Request { cgroup_parent: parent(), ..Request::default() };
+        let report = launcher.launch(&spec, request)?.wait()?;
         ensure!(report.exit_code == Some(0) && report.left_behind.is_none(), "{report:#?}");
         Ok(())
     };
     let by_command = || -> Result<()> {
         let mut command = Command::new(airlock);
-        command.args(["run", "--policy"]).arg(&file).args(["--", "true"]).stdin(Stdio::null());
+        command.args(["run", "--policy"]).arg(&file);
+        command.args(parent().map(|parent| format!("--cgroup-parent={}", parent.display())));
+        command.args(["--", "true"]).stdin(Stdio::null());
         let output = command.output().with_context(|| airlock.display().to_string())?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(())
@@ -91,7 +102,7 @@ fn measure(what: &str, launches: u64, launcher: i32, launch: impl Fn() -> Result
 struct Count {
     /// What must not grow.
     exact: Vec<(&'static str, u64)>,
-    /// What moves by itself, in KiB.
+    /// What moves by itself.
     rough: Vec<(&'static str, u64)>,
 }
 
@@ -104,7 +115,7 @@ impl Count {
         let own = std::process::id().cast_signed();
         let memory = fs::read_to_string("/proc/meminfo")?;
         let status = fs::read_to_string(format!("/proc/{launcher}/status"))?;
-        let state = if airlock_runtime::host::is_root() {
+        let state = if is_root() {
             PathBuf::from("/run/airlock")
         } else {
             PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR").context("XDG_RUNTIME_DIR")?).join("airlock")
@@ -113,11 +124,13 @@ impl Count {
             exact: vec![
                 ("descriptors of the launcher", entries(&format!("/proc/{launcher}/fd"))?),
                 ("descriptors of its supervisor", entries(&format!("/proc/{own}/fd"))?),
-                ("control groups (/proc/cgroups)", control_groups()?),
+                ("processes of both", children(launcher)? + children(own)?),
+                ("control groups below their parent", own_control_groups()?),
                 ("mounts", fs::read_to_string("/proc/self/mountinfo")?.lines().count().try_into()?),
                 ("files of the runtime state", files_below(&state)?),
             ],
             rough: vec![
+                ("control groups of the machine", control_groups()?),
                 ("resident memory of the launcher, KiB", field(&status, "VmRSS:")?),
                 ("slab, KiB", field(&memory, "Slab:")?),
                 ("slab that cannot be reclaimed, KiB", field(&memory, "SUnreclaim:")?),
@@ -128,6 +141,34 @@ impl Count {
 
 fn entries(folder: &str) -> Result<u64> {
     Ok(fs::read_dir(folder)?.count().try_into()?)
+}
+
+/// Children of a process, zombies included.
+fn children(pid: i32) -> Result<u64> {
+    let pids = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    Ok(pids.split_whitespace().count().try_into()?)
+}
+
+/// Directories below the parent, in all hierarchies.
+fn own_control_groups() -> Result<u64> {
+    let Some(parent) = parent() else { return Ok(0) };
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    // Field 5 is the mount point; the type follows a hyphen (proc_pid_mountinfo(5)).
+    let hierarchies = mounts.lines().filter_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        kind.starts_with("cgroup").then(|| place.split(' ').nth(4)).flatten()
+    });
+    let folders = hierarchies.map(|place| Path::new(place).join(parent.strip_prefix("/").unwrap_or(&parent)));
+    folders.filter(|folder| folder.exists()).map(|folder| Ok(1 + directories_below(&folder)?)).sum()
+}
+
+fn directories_below(folder: &Path) -> Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        count += if entry.file_type()?.is_dir() { 1 + directories_below(&entry.path())? } else { 0 };
+    }
+    Ok(count)
 }
 
 /// The sum of all hierarchies' (cgroups(7)); dying ones are counted until the kernel has let go of them.

@@ -11,7 +11,8 @@ use crate::audit_live_args::ProbeArgs;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Exit status: 0 nothing of the severity of --fail-on or above, 1 something of it (--probe: something unexpected; --mutate: \
-a clause that nothing proves; --against: less than the policy says), 125 something could not be audited."
+a clause that nothing proves; --against: less than the policy says; with these, --fail-on has no meaning and is \
+refused), 125 something could not be audited; the rest is told all the same."
 )]
 pub(crate) struct AuditArgs {
     #[command(subcommand)]
@@ -28,14 +29,20 @@ pub(crate) struct AuditArgs {
     /// Write the findings as SARIF 2.1.0; `-` for standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["probe", "mutate", "pid"])]
     pub(crate) sarif: Option<PathBuf>,
-    /// The least severity that makes the audit fail
-    #[arg(long, value_enum, default_value = "high", value_name = "SEVERITY")]
+    /// The least severity of a finding that makes the audit fail
+    #[arg(
+        long,
+        value_enum,
+        default_value = "high",
+        value_name = "SEVERITY",
+        conflicts_with_all = ["probe", "mutate", "pid"]
+    )]
     pub(crate) fail_on: FailOn,
     /// Print the rules as a table
-    #[arg(long)]
+    #[arg(long, exclusive = true)]
     pub(crate) rules: bool,
     /// Print the JSON Schema of --json
-    #[arg(long)]
+    #[arg(long, exclusive = true)]
     pub(crate) schema: bool,
     #[command(flatten)]
     pub(crate) live: ProbeArgs,
@@ -59,7 +66,8 @@ pub(crate) enum AuditCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status: 0 the table is what the filter does (and with --diff: both filters are the same), 1 --diff found a \
-difference, 125 Airlock failed.")]
+difference, 125 Airlock failed, or some calls are not decided: a filter is followed and executed for a set number of \
+steps, and those for which they do not suffice are named.")]
 pub(crate) struct SeccompArgs {
     /// A policy (built-in name or file), or an OCI bundle
     #[arg(value_name = "POLICY|BUNDLE", required_unless_present_any = ["diff", "pid"])]

@@ -24,6 +24,10 @@ fn main() -> ExitCode {
         .without_time()
         .with_target(false)
         .init();
+    if let Err(error) = airlock_runtime::signals::settle() {
+        output::error(&anyhow::anyhow!("setting what becomes of signals: {error}"));
+        return ExitCode::from(OWN_FAILURE);
+    }
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         // Help and version are no failures; they go to stdout with status 0.
         let status = if error.use_stderr() { OWN_FAILURE } else { 0 };

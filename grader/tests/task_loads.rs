@@ -121,7 +121,7 @@ fn what_harbor_s_keys_cannot_mean_is_an_error() {
     for (text, message) in [
         ("[agent]\ntimeout_sec = -1.0\n", "task.toml:2:15: -1 is not a time"),
         ("[agent]\ntimeout_sec = nan\n", "task.toml:2:15: NaN is not a time"),
-        ("[verifier]\ntimeout_sec = \"1m\"\n", "task.toml:2:15: invalid type: string"),
+        ("[verifier]\ntimeout_sec = \"1m\"\n", "task.toml:2:15: expected a number, found the text"),
         ("[environment]\ncpus = 0\n", "task.toml:2:8: 0 is not a number of CPUs"),
         ("[environment]\nmemory_mb = 0\n", "task.toml:2:13: 0 is not a number of MiB"),
         ("[environment]\nmemory = \"2T\"\n", "task.toml:2:10: `2T` is not a size"),

@@ -200,7 +200,7 @@ impl Merge<'_> {
 
     fn limits(&mut self, limits: LimitsTable) {
         use checks::{always, unless_unlimited};
-        self.set("limits.memory", limits.memory, unless_unlimited(checks::some_bytes), |policy| {
+        self.set("limits.memory", limits.memory, unless_unlimited(checks::memory), |policy| {
             &mut policy.limits.memory
         });
         self.set("limits.swap", limits.swap, unless_unlimited(Size::parse), |policy| &mut policy.limits.swap);

@@ -145,6 +145,16 @@ pub(crate) fn some_bytes(text: &str) -> Result<Size, Fault> {
     }
 }
 
+/// Airlock's own init is the first process of a sandbox, and what it uses counts.
+pub(crate) fn memory(text: &str) -> Result<Size, Fault> {
+    const LEAST: Size = Size(1 << 20);
+    match some_bytes(text)? {
+        size if size < LEAST => Err(Fault::new(format!("`{}` leaves no room to start in", text.trim()))
+            .help(format!("at least {LEAST}"))),
+        size => Ok(size),
+    }
+}
+
 pub(crate) fn some_time(text: &str) -> Result<Duration, Fault> {
     match Duration::parse(text)? {
         Duration(0) => Err(Fault::new("a wall-clock limit of 0 ends the command before it starts")),

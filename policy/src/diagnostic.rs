@@ -220,11 +220,13 @@ fn reason(place: &Option<Place>) -> String {
 /// `did you mean …` for the candidate nearest to `word`, if one is near enough to be a slip of the hand.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let word = word.to_lowercase();
-    let limit = (word.chars().count() / 3).clamp(1, 3);
+    let length = word.chars().count();
+    let limit = (length / 3).clamp(1, 3);
     candidates
         .into_iter()
         .map(|candidate| (distance(&word, &candidate.to_lowercase()), candidate))
-        .filter(|(distance, _)| *distance <= limit)
+        // A word of which nothing is left is another one.
+        .filter(|(distance, _)| *distance <= limit && *distance < length)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| format!("did you mean `{candidate}`?"))
 }
@@ -273,6 +275,8 @@ mod tests {
         assert_eq!(did_you_mean("memroy", words).unwrap(), "did you mean `memory`?");
         assert_eq!(did_you_mean("CPU", words).unwrap(), "did you mean `cpus`?");
         assert_eq!(did_you_mean("frobnicate", words), None);
+        assert_eq!(did_you_mean("x", ["d", "h"]), None);
+        assert_eq!(did_you_mean("H", ["d", "h"]).unwrap(), "did you mean `h`?");
     }
 
     #[test]

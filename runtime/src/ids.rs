@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::spec::IdMode;
+
 /// First id of the pool.
 pub const POOL_START: u32 = 0x7000_0000;
 /// Ids per sandbox.
@@ -36,6 +38,43 @@ pub enum HostIds {
         /// First gid and count.
         gids: (u32, u32),
     },
+}
+
+impl HostIds {
+    /// Those of a sandbox that is only planned: root's would take a range of the pool, and has the first here.
+    ///
+    /// # Errors
+    /// [`IdError::NoSubids`].
+    pub fn planned(root: bool, mode: IdMode) -> Result<HostIds, IdError> {
+        if root { Ok(HostIds::Range { base: POOL_START }) } else { HostIds::of_user(mode) }
+    }
+
+    /// Those of an ordinary user, the caller.
+    ///
+    /// # Errors
+    /// [`IdError::NoSubids`].
+    pub fn of_user(mode: IdMode) -> Result<HostIds, IdError> {
+        if mode != IdMode::Subids {
+            return Ok(HostIds::Caller);
+        }
+        let uid = rustix::process::getuid().as_raw();
+        let user = user_name(uid).unwrap_or_default();
+        let range = |path: &str| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            subordinate_range(&text, &user, uid).ok_or_else(|| IdError::NoSubids { path: path.into(), uid })
+        };
+        Ok(HostIds::Subids { uids: range("/etc/subuid")?, gids: range("/etc/subgid")? })
+    }
+}
+
+/// The caller's name, by which subuid(5) may list it.
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_string())
+    })
 }
 
 /// One line of a uid_map or gid_map (user_namespaces(7)).
@@ -187,13 +226,16 @@ impl Drop for RangeLock {
     }
 }
 
-/// The caller's subordinate ids from the text of /etc/subuid or /etc/subgid (subuid(5)).
+/// The caller's subordinate ids from the text of /etc/subuid or /etc/subgid (subuid(5)): the first range that is one, which
+/// has an id and ends below the last.
 pub fn subordinate_range(text: &str, user: &str, uid: u32) -> Option<(u32, u32)> {
     text.lines().find_map(|line| {
         let mut fields = line.split(':');
         let owner = fields.next()?;
-        let range = (fields.next()?.trim().parse().ok()?, fields.next()?.trim().parse().ok()?);
-        (owner == user || owner == uid.to_string()).then_some(range)
+        let (start, count): (u32, u32) =
+            (fields.next()?.trim().parse().ok()?, fields.next()?.trim().parse().ok()?);
+        let possible = count > 0 && start.checked_add(count).is_some();
+        (possible && (owner == user || owner == uid.to_string())).then_some((start, count))
     })
 }
 
@@ -265,6 +307,13 @@ mod tests {
         assert_eq!(subordinate_range(text, "alice", 1000), Some((100_000, 65_536)));
         assert_eq!(subordinate_range(text, "bob", 1001), Some((200_000, 65_536)));
         assert_eq!(subordinate_range(text, "carol", 1002), None);
+    }
+
+    /// Found by tests/fuzz: a map that begins in such a range was added up beyond the last id.
+    #[test]
+    fn a_range_that_no_id_can_have_is_passed_over() {
+        let text = "alice:4294967295:65536\nalice:5:0\nalice:100000:65536\n";
+        assert_eq!(subordinate_range(text, "alice", 1000), Some((100_000, 65_536)));
     }
 
     #[test]

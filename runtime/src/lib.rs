@@ -23,6 +23,7 @@ pub mod plan;
 pub mod probe;
 pub mod report;
 pub mod seccomp;
+pub mod signals;
 pub mod spec;
 pub mod state;
 mod sys;

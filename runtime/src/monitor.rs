@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{Cgroup, CgroupStats};
-use crate::launch::{FromInit, LaunchError, LaunchOptions, Prepared, Sandbox, ToInit};
+use crate::launch::{FromInit, LaunchError, LaunchOptions, Prepared, Sandbox};
 use crate::launcher::{Asked, Line, Wish};
 use crate::report::{EndReport, Io, REPORT_VERSION, Reason};
 use crate::spec::Spec;
@@ -198,6 +198,8 @@ fn watch_over(
     signals.add(Signal::SIGWINCH);
     let call = |what| move |errno: nix::Error| LaunchError::Call { what, source: errno.into() };
     signals.thread_block().map_err(call("blocking signals"))?;
+    crate::signals::settle()
+        .map_err(|source| LaunchError::Call { what: "setting what becomes of signals", source })?;
     let sandbox = Sandbox::launch_prepared(spec, options, prepared)?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(call("reading signals"))?;
@@ -219,9 +221,7 @@ impl Sandbox {
         let mut tell = Some(started);
         let mut tell = |sandbox: &Sandbox| tell.take().map_or((), |started| started(sandbox));
         let started = Instant::now();
-        self.channel
-            .send(&ToInit::Release { confirm: told == Told::Executed }, &[])
-            .map_err(|source| LaunchError::Call { what: "releasing the payload", source })?;
+        self.release(told == Told::Executed)?;
         if told == Told::Released {
             tell(&self);
         }

@@ -52,7 +52,8 @@ pub struct Record {
 impl Record {
     /// The process that watches over the sandbox is alive; without it the next sweep removes what is left.
     pub fn is_watched(&self) -> bool {
-        open_process(self.monitor).is_some()
+        // Whether one that cannot be looked at lives is not known, so it may.
+        !matches!(open_process(self.monitor), Ok(None))
     }
 }
 
@@ -115,6 +116,17 @@ pub enum StateError {
         "state: XDG_RUNTIME_DIR is not set to an absolute path; set it to a private directory (systemd makes /run/user/UID)"
     )]
     NoRuntimeDir,
+    /// An ordinary user's state cannot be kept where the variable says.
+    #[error(
+        "state: creating {path}, below what XDG_RUNTIME_DIR names: {source}; set it to a private directory (systemd makes \
+         /run/user/UID)"
+    )]
+    RuntimeDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why it cannot be made.
+        source: io::Error,
+    },
 }
 
 /// The state directory.
@@ -144,17 +156,25 @@ pub struct Swept {
     pub live: usize,
 }
 
+/// The step that makes the directory.
+const CREATING: &str = "creating";
+
 impl Sandboxes {
     /// Opens the caller's state directory, making it if need be.
     pub fn open() -> Result<Sandboxes, StateError> {
-        let root = if rustix::process::geteuid().is_root() {
-            PathBuf::from("/run/airlock")
-        } else {
-            let base =
-                std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-            base.ok_or(StateError::NoRuntimeDir)?.join("airlock")
-        };
-        Sandboxes::at(root)
+        if rustix::process::geteuid().is_root() {
+            return Sandboxes::at(PathBuf::from("/run/airlock"));
+        }
+        Sandboxes::below(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
+    }
+
+    /// An ordinary user's.
+    fn below(base: Option<PathBuf>) -> Result<Sandboxes, StateError> {
+        let base = base.filter(|path| path.is_absolute()).ok_or(StateError::NoRuntimeDir)?;
+        Sandboxes::at(base.join("airlock")).map_err(|error| match error {
+            StateError::Io { step: CREATING, path, source } => StateError::RuntimeDir { path, source },
+            other => other,
+        })
     }
 
     /// Opens a state directory at `root`.
@@ -162,7 +182,7 @@ impl Sandboxes {
         for directory in [root.clone(), root.join("sandboxes")] {
             match DirBuilder::new().mode(0o700).create(&directory) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                result => result.map_err(at("creating", &directory))?,
+                result => result.map_err(at(CREATING, &directory))?,
             }
         }
         let metadata = fs::symlink_metadata(&root).map_err(at("checking", &root))?;
@@ -248,7 +268,7 @@ impl Sandboxes {
             return Ok(());
         }
         // It writes the report when everything else is gone, its record included.
-        let writer = record.report.as_ref().and_then(|_| open_process(record.monitor));
+        let writer = record.report.as_ref().and_then(|_| open_process(record.monitor).ok().flatten());
         if let Some(init) = record.init {
             signal(init, rustix::process::Signal::KILL);
         }
@@ -286,7 +306,7 @@ impl Sandboxes {
     /// Sweeps one sandbox; true when nothing of it is left.
     pub(crate) fn sweep_by_id(&self, id: &str, patience: Duration) -> bool {
         let plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        plain && (!self.path(id).exists() || self.sweep_one(id, patience) == Ok(true))
+        plain && self.sweep_one(id, patience) == Ok(true)
     }
 
     /// True: removed; false: its monitor lives.
@@ -413,24 +433,36 @@ fn sweep_file(mut file: File, path: &Path, patience: Duration) -> Result<bool, S
     Ok(true)
 }
 
-/// A pidfd of a recorded process, if it is still the one that was recorded.
-fn open_process(record: ProcessRecord) -> Option<OwnedFd> {
-    let pid = rustix::process::Pid::from_raw(record.pid)?;
-    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+/// A pidfd of a recorded process; none if that is gone, whoever has its id now.
+fn open_process(record: ProcessRecord) -> io::Result<Option<OwnedFd>> {
+    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else { return Ok(None) };
+    let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+        // The two others where the id is a thread's by now.
+        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {
+            return Ok(None);
+        }
+        pidfd => pidfd?,
+    };
     // Checked after the descriptor is held: the id cannot be given to another process in between.
-    start_time(record.pid).is_ok_and(|started| started == record.started).then_some(pidfd)
+    match start_time(record.pid) {
+        Ok(started) => Ok((started == record.started).then_some(pidfd)),
+        // Reaped meanwhile: before the file was opened, or before it was read.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends a signal to a recorded process; gone is as good.
 fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
-    if let Some(pidfd) = open_process(record) {
+    if let Ok(Some(pidfd)) = open_process(record) {
         let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
     }
 }
 
 /// Kills init and waits for its end, which is the end of its PID namespace.
 fn end(init: ProcessRecord, patience: Duration) -> Result<(), String> {
-    let Some(pidfd) = open_process(init) else { return Ok(()) };
+    let opened = open_process(init).map_err(|error| format!("init (process {}): {error}", init.pid))?;
+    let Some(pidfd) = opened else { return Ok(()) };
     let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
     let timeout =
         Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
@@ -483,6 +515,24 @@ fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The user sees which variable is wrong, not only a path that it never wrote.
+    #[test]
+    fn a_runtime_directory_that_is_not_there_is_named_by_its_variable() {
+        for (base, words) in [
+            (None, "XDG_RUNTIME_DIR is not set"),
+            (Some("relative"), "XDG_RUNTIME_DIR is not set to an absolute path"),
+            (
+                Some("/nonexistent"),
+                "creating /nonexistent/airlock, below what XDG_RUNTIME_DIR names: No such file",
+            ),
+        ] {
+            let error = Sandboxes::below(base.map(PathBuf::from)).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        Sandboxes::below(Some(directory.path().to_owned())).unwrap();
+    }
 
     fn spec() -> Spec {
         Spec { oci: oci_spec::runtime::Spec::default(), airlock: crate::spec::Extension::default() }

@@ -19,6 +19,7 @@ pub mod browser;
 mod caller;
 mod census;
 pub mod cgroup;
+pub mod fuzz;
 mod gpus;
 mod graded;
 mod probe;

@@ -321,6 +321,20 @@ impl Site {
         self.leftovers = true;
     }
 
+    /// Kills the monitor of a sandbox and sees nothing of the sandbox left.
+    ///
+    /// Without a cgroup of one's own, the death of the process namespace is what ends everything.
+    pub fn dies_with_its_monitor(mut self) {
+        self.leaves_something();
+        let mut live = self.run().policy(self.policy("")).start([PROBE, "stay"]);
+        live.printed("ready");
+        live.signal(nix::sys::signal::Signal::SIGKILL);
+        let gone = crate::within(Duration::from_secs(5), || self.processes().is_empty());
+        assert!(gone, "{:?}", self.processes());
+        live.end();
+        self.airlock_with(["gc"]).succeeded();
+    }
+
     /// A command as the caller, with a small environment.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = self.roots_command(program);

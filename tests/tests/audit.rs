@@ -38,6 +38,72 @@ fn the_status_says_whether_something_grave_was_found() {
 }
 
 #[test]
+fn what_cannot_be_read_hides_nothing_else() {
+    let site = Site::new();
+    let page = site.path("page.html");
+    let some = ["audit", "base", "no-such-policy", "strict", "--html", page.to_str().unwrap()];
+    let some = site.airlock_with(some);
+    assert_eq!(some.code, 125, "{some}");
+    assert!(some.stdout.contains("base: exposure") && some.stdout.contains("strict: exposure"), "{some}");
+    assert!(some.stderr.contains("audit no-such-policy") && !some.stderr.contains("audit base"), "{some}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Not audited") && page.contains("exposure of strict"), "{page}");
+
+    let report = json(&site.airlock_with(["audit", "--json", "no-such-policy", "base"]).stdout);
+    assert_eq!(report["audited"].as_array().unwrap().len(), 1);
+    assert_eq!(report["unread"][0]["name"], "no-such-policy");
+    let log = json(&site.airlock_with(["audit", "--sarif", "-", "no-such-policy", "base"]).stdout);
+    assert_eq!(log["runs"][0]["invocations"][0]["executionSuccessful"], false);
+    let log = json(&site.airlock_with(["audit", "--sarif", "-", "base"]).succeeded().stdout);
+    assert_eq!(log["runs"][0]["invocations"][0]["executionSuccessful"], true);
+}
+
+#[test]
+fn what_the_flags_cannot_mean_together_is_refused() {
+    let site = Site::new();
+    let refused = |words: &[&str], said: &str| {
+        let refused = site.airlock_with([&["audit"], words].concat());
+        assert_eq!(refused.code, 125, "{refused}");
+        assert!(refused.stdout.is_empty() && refused.stderr.contains(said), "{refused}");
+    };
+    refused(&["base", "--json", "--html", "-"], "--json and --html - write to standard output");
+    refused(&["base", "--html", "-", "--sarif", "-"], "--html - and --sarif - write to standard output");
+    refused(&["base", "--html", "x", "--sarif", "x"], "the same file");
+    for [flag, value] in [["--probe", "base"], ["--mutate", "base"], ["--pid", "1"]] {
+        refused(&[flag, value, "--fail-on", "low"], "--fail-on");
+    }
+    refused(&["--rules", "base"], "--rules");
+    refused(&["--schema", "--json"], "--schema");
+}
+
+/// An audit that takes a minute does not end in a file that was never to be had.
+#[test]
+fn a_file_that_cannot_be_written_is_known_before_the_audit() {
+    let site = Site::new();
+    let nowhere = site.path("nowhere/page.html");
+    let early =
+        site.airlock_with(["audit", "--probe", "no-such-policy", "--html", nowhere.to_str().unwrap()]);
+    assert_eq!(early.code, 125, "{early}");
+    assert!(early.stderr.contains("write ") && early.stderr.contains("nowhere/page.html"), "{early}");
+    assert!(!early.stderr.contains("no-such-policy"), "{early}");
+    // And one that fails leaves nothing of its own, and what was there as it was.
+    let (new, old) = (site.path("new.html"), site.path("old.html"));
+    let ended = site.airlock_with(["audit", "base", "--html", old.to_str().unwrap()]).succeeded();
+    assert!(!ended.stdout.is_empty());
+    let before = std::fs::read_to_string(&old).unwrap();
+    for page in [&new, &old] {
+        let failed =
+            site.airlock_with(["audit", "--probe", "no-such-policy", "--html", page.to_str().unwrap()]);
+        assert_eq!(failed.code, 125, "{failed}");
+    }
+    assert!(!new.exists());
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), before);
+    site.airlock_with(["audit", "strict", "--html", old.to_str().unwrap()]).succeeded();
+    let after = std::fs::read_to_string(&old).unwrap();
+    assert!(after.contains("Audit: strict") && after.ends_with("</html>\n"), "{after}");
+}
+
+#[test]
 fn json_has_the_published_shape() {
     let site = Site::new();
     let published = json(&site.airlock_with(["audit", "--schema"]).succeeded().stdout);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use airlock_tests::{Site, skip, within};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A process of the test's own, ended with it.
 struct Process(Child);
@@ -194,6 +194,63 @@ fn a_running_processs_filters_are_read_and_proven() {
     let none = site.airlock_with(["audit", "seccomp", "--pid", &plain.pid().to_string()]);
     assert_eq!(none.code, 125, "{none}");
     assert!(none.stderr.contains("has no filter"), "{none}");
+}
+
+/// A profile that is made to be followed for ever: 150 rules of one call, each with a value of its own for every argument.
+fn endless() -> Value {
+    let conditions = |rule: u64| -> Vec<Value> {
+        let value = |index: u64| (rule * 6 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (0..6).map(|index| json!({ "index": index, "value": value(index), "op": "SCMP_CMP_EQ" })).collect()
+    };
+    let rule = |rule| json!({ "names": ["keyctl"], "action": "SCMP_ACT_ERRNO", "args": conditions(rule) });
+    let refused = json!({ "names": ["ptrace"], "action": "SCMP_ACT_ERRNO", "errnoRet": 7 });
+    let rules: Vec<Value> = (0..150).map(rule).chain([refused]).collect();
+    json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules })
+}
+
+/// What is said of a filter that is not decided within the steps: of each call by itself.
+fn is_open_about_keyctl(ended: &airlock_tests::Ended) {
+    assert_eq!(ended.code, 125, "{ended}");
+    assert!(ended.stderr.contains(" calls, of all architectures, are not decided"), "{ended}");
+    let line = |call: &str| {
+        let mut lines = ended.stdout.lines();
+        lines.find(|line| line.split_whitespace().nth(1) == Some(call)).unwrap_or_else(|| panic!("{ended}"))
+    };
+    assert!(line("keyctl").contains("not decided within 100000000 steps"), "{}", line("keyctl"));
+    assert!(line("ptrace").ends_with(" errno 7") && line("read").ends_with(" allow"), "{ended}");
+}
+
+#[test]
+fn a_filter_without_an_end_is_audited_as_far_as_its_steps_go() {
+    let site = Site::new();
+    let profile = site.file("endless.json", endless().to_string());
+    let policy = site.policy(&format!("[seccomp]\nprofile = {profile:?}\n"));
+    let bundle = site.folder("endless");
+    let process = json!({ "user": { "uid": 0, "gid": 0 }, "cwd": "/" });
+    let linux = json!({ "seccomp": endless() });
+    let document = json!({ "ociVersion": "1.0.2", "process": process, "linux": linux });
+    std::fs::write(bundle.join("config.json"), document.to_string()).unwrap();
+    for name in [&policy, &bundle] {
+        is_open_about_keyctl(&site.airlock_with(["audit", "seccomp", name.to_str().unwrap()]));
+    }
+    if site.caller() != airlock_tests::Caller::Root {
+        skip!("the kernel shows the filters of what runs to root alone");
+    }
+    let id = &sleeping(&site, &policy);
+    let json = site.airlock_with(["audit", "seccomp", "--json", "--call", "keyctl,ptrace", "--pid", id]);
+    assert_eq!(json.code, 125, "{json}");
+    let filters: Value = serde_json::from_str(&json.stdout).unwrap();
+    let call = |at: usize| {
+        let filters = filters.as_array().unwrap().iter();
+        filters
+            .map(|filter| filter["calls"][at].clone())
+            .find(|call| call["otherwise"] != "allow" || call["undecided"] != Value::Null)
+            .unwrap()
+    };
+    assert_eq!(call(0)["name"], "ptrace");
+    assert_eq!(call(1)["otherwise"], Value::Null, "{filters}");
+    assert!(call(1)["undecided"].as_str().unwrap().contains("not decided within"), "{filters}");
+    site.airlock_with(["kill", id]).succeeded();
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn fits(page: &str) -> Option<String> {
                 "it scrolls sideways"
             );
             assert_eq!([&found["scripts"], &found["images"]], [0; 2]);
-            assert_eq!([&found["captions"], &found["scrolling"]], [&found["tables"]; 2]);
+            assert_eq!([&found["captions"], &found["scrolling"], &found["shaded"]], [&found["tables"]; 3]);
             assert_eq!(found["titles"], found["pictures"]);
             assert_eq!(found["dark"], matches!(scheme, Scheme::Dark));
             assert!(found["title"].as_str().unwrap().starts_with("Audit: "), "{}", found["title"]);

@@ -1,10 +1,12 @@
 //! `airlock audit --probe` and `--mutate`: what sandboxes let through, and that the audit can fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+use std::time::Duration;
 
-use airlock_tests::{Site, skip};
+use airlock_tests::{Site, skip, within};
 use serde_json::Value;
 
 const BUILT_IN: [&str; 7] = ["base", "candidate", "grader", "replay", "research", "scorer", "strict"];
@@ -183,6 +185,42 @@ fn launchers_stand_side_by_side() {
             names.filter(|name| name.strip_prefix("airlock-audit-podman-").is_some_and(dead)).collect();
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+/// A launcher that is not there is told before anything is tried.
+#[test]
+fn a_launcher_that_is_not_there_is_named() {
+    let ended = Site::new().audit(["--probe", "base", "--runtime", "nosuchruntime"]);
+    assert_eq!(ended.code, 125, "{ended}");
+    assert!(ended.stderr.contains("nosuchruntime: no such program is here"), "{ended}");
+}
+
+/// podman serves an ordinary user too, with ranges of ids in /etc/subuid or without, and leaves none of its processes.
+#[test]
+fn podman_stands_beside_an_ordinary_users_sandbox() {
+    if !is_there("podman") {
+        skip!("there is no podman");
+    }
+    let site = Site::user();
+    let uid = site.caller().uid();
+    // The process that keeps the user namespace; a dead one has no command line.
+    let is_keeper = |process: &std::path::Path| {
+        let is_podmans =
+            std::fs::read_to_string(process.join("comm")).is_ok_and(|comm| comm.starts_with("podman"));
+        is_podmans && std::fs::read(process.join("cmdline")).is_ok_and(|words| !words.is_empty())
+    };
+    let keepers = || -> BTreeSet<_> {
+        let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        let own = all.filter(|path| std::fs::metadata(path).is_ok_and(|process| process.uid() == uid));
+        own.filter(|process| is_keeper(process)).collect()
+    };
+    let before = keepers();
+    let ended = site.audit(["--json", "--probe", "base", "--under", "podman"]);
+    assert_eq!(ended.code, 0, "{ended}");
+    let rows = rows(&json(&ended.stdout));
+    assert_eq!(rows["kernel.bpf"]["under"]["podman"]["refused"], libc::EPERM);
+    assert!(rows["file.hidden"]["under"]["podman"].get("refused").is_some(), "{}", rows["file.hidden"]);
+    assert!(within(Duration::from_secs(5), || keepers().is_subset(&before)), "{:?}", keepers());
 }
 
 /// What bubblewrap is not asked to do, it does not do; what it is, it does.

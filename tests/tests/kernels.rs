@@ -2,9 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::fs;
-use std::time::Duration;
 
-use airlock_tests::{Live, Report, Site, reader::Reading, record_refusal, skip, within};
+use airlock_tests::{Live, Report, Site, reader::Reading, record_refusal, skip};
 use nix::sys::signal::Signal;
 
 const PROBE: &str = "/probe/probe";
@@ -87,14 +86,7 @@ fn what_the_report_calls_enforced_is_true() {
 /// "dies with the monitor".
 #[test]
 fn the_sandbox_dies_with_its_monitor() {
-    let mut site = Site::new();
-    site.leaves_something();
-    let mut live = site.run().policy(site.policy("")).start([PROBE, "stay"]);
-    live.printed("ready");
-    live.signal(Signal::SIGKILL);
-    assert!(within(Duration::from_secs(5), || site.processes().is_empty()), "{:?}", site.processes());
-    live.end();
-    site.airlock_with(["gc"]).succeeded();
+    Site::new().dies_with_its_monitor();
 }
 
 /// The choice for a memory limit: the kernel kills the largest process of the sandbox, not all of them, on version 1

@@ -5,10 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
-use airlock_tests::{Site, skip, within};
-use nix::sys::signal::Signal;
+use airlock_tests::{Site, skip};
 
 const PROBE: &str = "/probe/probe";
 
@@ -65,17 +63,9 @@ fn a_users_clock_stops_the_sandbox() {
     assert_eq!(ended.report().reason(), "wall-timeout", "{ended}");
 }
 
-/// Without a cgroup of one's own, the death of the process namespace is what ends everything.
 #[test]
 fn killing_a_users_airlock_kills_the_sandbox() {
-    let mut site = Site::user();
-    site.leaves_something();
-    let mut live = site.run().policy(site.policy("")).start([PROBE, "stay"]);
-    live.printed("ready");
-    live.signal(Signal::SIGKILL);
-    assert!(within(Duration::from_secs(2), || site.processes().is_empty()), "{:?}", site.processes());
-    live.end();
-    site.airlock_with(["gc"]).succeeded();
+    Site::user().dies_with_its_monitor();
 }
 
 #[test]

@@ -234,6 +234,19 @@ fn killing_any_process_of_airlock_kills_the_sandbox() {
     first.airlock_with(["gc"]).succeeded();
 }
 
+/// A caller's choice, which a program inherits: the kernel would take init away before its monitor has asked, and the
+/// payload before init has (wait(2)).
+#[test]
+fn a_caller_that_ignores_its_children_learns_how_the_command_ended() {
+    let site = Site::new();
+    let ignoring = "trap '' CHLD; exec \"$0\" \"$@\"";
+    for status in [0, 7] {
+        let run = run(&site).in_program("/bin/bash", &["-c", ignoring]);
+        let ended = run.end(["/bin/sh", "-c", &format!("exit {status}")]);
+        assert_eq!((ended.code, ended.report().reason()), (status, "exited"), "{ended}");
+    }
+}
+
 /// Input reaches the payload, and its end too.
 #[test]
 fn input_is_passed_and_ends() {

@@ -132,6 +132,21 @@ fn mistakes_are_shown_with_line_and_column_and_fail_the_command() {
     assert_eq!((&errors[0]["line"], &errors[0]["column"]), (&49.into(), &11.into()));
 }
 
+/// Where the directory that is the default cannot be made, the flag that names another is told.
+#[test]
+fn a_run_that_cannot_be_made_here_asks_for_a_place() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = airlock();
+    command.args(["task", "run"]).arg(example("digits-soup").canonicalize().unwrap());
+    command.args(["--baseline", "--best-effort", "limits,devices"]).current_dir("/proc");
+    command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", home.path()).env_remove("XDG_CONFIG_HOME");
+    let (code, _, stderr) = end(&mut command);
+    assert_eq!(code, 125, "{stderr}");
+    assert!(stderr.contains("name its directory with --run"), "{stderr}");
+    let (_, _, stderr) = end(command.args(["--run", "/proc/run"]));
+    assert!(stderr.contains("making /proc/run") && !stderr.contains("--run"), "{stderr}");
+}
+
 #[test]
 fn the_schema_accepts_the_bundled_manifests() {
     let (code, stdout, _) = end(airlock().args(["task", "schema"]));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use airlock_runtime::Spec;
 use airlock_runtime::cgroups::CgroupPath;
 use airlock_runtime::host::{HostFacts, is_root};
-use airlock_runtime::ids::{HostIds, POOL_START};
+use airlock_runtime::ids::HostIds;
 use airlock_runtime::plan::{Placement, Plan, plan as compile};
 use anyhow::Result;
 
@@ -26,7 +26,7 @@ pub(crate) fn plan(args: PlanArgs) -> Result<ExitCode> {
 
 /// The plan as it would be launched, but that no range of ids is taken: it has the pool's first.
 pub(crate) fn shown(spec: &Spec, cgroup_parent: Option<CgroupPath>) -> Result<Plan> {
-    let ids = if is_root() { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
+    let ids = HostIds::planned(is_root(), spec.airlock.ids)?;
     let facts = HostFacts::read(spec, ids)?.settle(cgroup_parent.as_ref())?;
     let facts = facts.with_gpu(spec, super::gpu::selection(spec)?)?;
     Ok(compile(spec, &facts, &Placement { id: "ID".into(), cgroup_parent })?)

@@ -49,7 +49,7 @@ pub enum SafetensorsError {
     #[error("a header of {0} bytes")]
     HeaderSize(u64),
     /// The header is not the JSON that the format asks for.
-    #[error("the header: {0}")]
+    #[error("the header is not the JSON that the format asks for, at line {} column {}", .0.line(), .0.column())]
     Json(#[from] serde_json::Error),
     /// A tensor whose type, shape and place do not agree.
     #[error("the {0}th tensor in the file {1}")]
@@ -190,6 +190,7 @@ mod tests {
         };
         let one = |tensor: String| format!(r#"{{"a":{tensor}}}"#);
         let two = |a: String, b: String| format!(r#"{{"a":{a},"b":{b}}}"#);
+        let json = "the header is not the JSON that the format asks for, at line 1 column";
         let cases = [
             (one(tensor("U8", "[4]", 0, 5)), 5, "has another size than its type and shape say"),
             (one(tensor("U8", "[4]", 4, 0)), 4, "does not start where"),
@@ -199,16 +200,21 @@ mod tests {
             (one(tensor("U8", "[4294967296,4294967296]", 0, 0)), 0, "more elements than can be counted"),
             (one(tensor("PY", "[4]", 0, 4)), 4, "unknown element type"),
             (two(tensor("U8", "[4]", 0, 4), tensor("U8", "[4]", 2, 6)), 6, "does not start where"),
-            (format!(r#"{{"a":{0},"a":{0}}}"#, tensor("U8", "[0]", 0, 0)), 0, "a name comes twice"),
-            (one(tensor("U8", "[-1]", 0, 0)), 0, "the header: invalid value"),
-            (one(tensor("U8", "[0]", 0, 0).replace("{\"dtype", "{\"code\":1,\"dtype")), 0, "unknown field"),
-            ("[]".into(), 0, "the header: invalid type"),
-            ("{} x".into(), 0, "the header: trailing"),
+            (format!(r#"{{"a":{0},"a":{0}}}"#, tensor("U8", "[0]", 0, 0)), 0, json),
+            (one(tensor("U8", "[-1]", 0, 0)), 0, json),
+            (one(tensor("U8", "[0]", 0, 0).replace("{\"dtype", "{\"code\":1,\"dtype")), 0, json),
+            ("[]".into(), 0, json),
+            ("{} x".into(), 0, json),
         ];
         for (header, data, expected) in cases {
             let error = read_header(&file(&header, data)).unwrap_err().to_string();
             assert!(error.contains(expected), "{header}: {error}");
         }
+        // A refusal says nothing in the file's own words: tests/fuzz found `unknown field` with the field's name, which
+        // could steer a terminal.
+        let steering = one(tensor("U8", "[0]", 0, 0).replace("{\"dtype", "{\"\\u001b[2J\":1,\"dtype"));
+        let error = read_header(&file(&steering, 0)).unwrap_err().to_string();
+        assert!(error.contains(json) && !error.contains("[2J"), "{error}");
         for length in [3, LARGEST_HEADER + 1, u64::MAX] {
             let mut short = tempfile::tempfile().unwrap();
             short.write_all(&length.to_le_bytes()).unwrap();

@@ -37,6 +37,11 @@ pub struct RunDirectory {
 /// from filling the disk of its workspace.
 const FLOOR: u64 = 256 << 20;
 
+/// The step that fails where there is no run directory.
+pub(crate) const FINDING: &str = "finding";
+/// The step that fails where none can be made.
+pub const MAKING: &str = "making";
+
 /// A file or a directory of the run could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{step} {path}: {source}")]
@@ -63,12 +68,12 @@ impl RunDirectory {
                 let mut entries = fs::read_dir(path).map_err(at("reading", path))?;
                 if entries.next().is_some() {
                     let why = "it is not empty; a run needs a directory of its own";
-                    return Err(at("making", path)(io::Error::other(why)));
+                    return Err(at(MAKING, path)(io::Error::other(why)));
                 }
                 let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
                 fs::set_permissions(path, private).map_err(at("setting the mode of", path))?;
             }
-            made => made.map_err(at("making", path))?,
+            made => made.map_err(at(MAKING, path))?,
         }
         let run = RunDirectory::at(path)?;
         for name in ["changesets", "phases", "harness", "feedback", "work"] {
@@ -79,7 +84,7 @@ impl RunDirectory {
 
     /// A directory that holds a run.
     pub fn at(path: &Path) -> Result<RunDirectory, DirectoryError> {
-        Ok(RunDirectory { path: fs::canonicalize(path).map_err(at("finding", path))? })
+        Ok(RunDirectory { path: fs::canonicalize(path).map_err(at(FINDING, path))? })
     }
 
     /// Where it is: absolute, without links.

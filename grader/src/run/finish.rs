@@ -105,7 +105,7 @@ pub(crate) fn predicate(
         let Event::PhaseStarted { phase, name, spec, .. } = &record.event else { continue };
         let report = end_report(directory.path(), *phase, name)?;
         for lowered in &report.lowered {
-            let words = serde_json::to_string(lowered).unwrap_or_default();
+            let words = format!("{}: {}", lowered.clause, lowered.what);
             match lowerings.iter_mut().find(|(known, _)| *known == words) {
                 Some((_, names)) if !names.contains(name) => names.push(name.clone()),
                 Some(_) => {}

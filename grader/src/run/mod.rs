@@ -61,7 +61,7 @@ use airlock_runtime::launcher::Launcher;
 use tokio::sync::watch;
 
 pub use create::{CreateOptions, Programs, no_watcher};
-pub use directory::{DirectoryError, RunDirectory, phase_name, remove_directory};
+pub use directory::{DirectoryError, MAKING, RunDirectory, phase_name, remove_directory};
 pub use error::RunError;
 pub use manifest::{
     Agent, BudgetFacts, Created, Digests, MANIFEST_VERSION, Manifest, ManifestFault, Supplied, TaskFacts,

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use airlock_grader::protocol::SOCKET;
 use airlock_grader::protocol::bind::Access;
@@ -22,7 +22,8 @@ use airlock_runtime::report::EndReport;
 use airlock_runtime::state::Sandboxes;
 use rustix::process::{Pid, Signal};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+use crate::child::{PATIENCE, until};
+
 pub(crate) const GRADER: &str = env!("CARGO_BIN_EXE_airlock-grader");
 const HARNESS: &str = env!("CARGO_BIN_EXE_airlock-harness");
 /// An id that no account of a usual host has.
@@ -198,30 +199,6 @@ pub(crate) fn run_as_user(filter: &str) -> bool {
         .unwrap();
     fs::remove_dir_all(&directory).unwrap();
     status.success()
-}
-
-/// Runs `test` in a forked child, so that each starts with one thread; true: it passed.
-pub(crate) fn in_child(test: impl FnOnce()) -> bool {
-    // SAFETY: this process has one thread.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(i32::from(outcome.is_err())) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is a live integer.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    status == 0
-}
-
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 pub(crate) fn children_of(pid: i32) -> Vec<i32> {

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+#[path = "../../../runtime/tests/launcher/child.rs"]
+mod child;
 mod fixture;
 mod inside;
 #[path = "../protocol/supervisor.rs"]
@@ -29,7 +31,8 @@ use airlock_runtime::report::Reason;
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use fixture::{Fixture, GRADER, children_of, ended, status_of, until};
+use child::{PATIENCE, in_child, until};
+use fixture::{Fixture, GRADER, children_of, ended, status_of};
 use supervisor::{digest, supervise};
 
 /// Longest time for an attack. Ten thousand connections take twenty seconds at the rate that a grader accepts.
@@ -79,7 +82,7 @@ fn run(filter: &str) -> bool {
     let fixture = Fixture::new();
     let who = if fixture.root { "root" } else { "user" };
     let passed = TESTS.iter().filter(|(name, _)| name.contains(filter)).all(|(name, test)| {
-        let passed = fixture::in_child(|| test(&fixture));
+        let passed = in_child(|| test(&fixture));
         println!("{name} ({who}) ... {}", if passed { "ok" } else { "FAILED" });
         passed
     });
@@ -229,7 +232,7 @@ fn the_next_process_serves_what_waits_at_the_socket(fixture: &Fixture) {
         let mut acts = Acts::new(link, LinkLimits::default()).unwrap();
         let pid = children_of(process.pid())[0];
         fixture::kill(pid, Signal::KILL);
-        let next = timeout(fixture::PATIENCE, acts.next()).await.unwrap();
+        let next = timeout(PATIENCE, acts.next()).await.unwrap();
         assert!(matches!(next, Ok(None) | Err(_)), "the link ends");
         let report = ended(process).await.unwrap();
         assert_eq!((report.reason, report.signal), (Reason::Signalled, Some(9)));

@@ -55,7 +55,7 @@ pub(crate) const MARK: char = '‸';
 pub(crate) type Case = (&'static str, &'static str, &'static str, &'static str);
 
 pub(crate) const SYNTAX: &[Case] = &[
-    ("[airlock]\n", "[airlock]\n[‸airlock]\n", "duplicate key", ""),
+    ("[airlock]\n", "[airlock]\n[‸airlock]\n", "`airlock` stands here a second time", "leave one"),
     ("version = 1", "version = ‸2", "version 2 of the task format is unknown", "`version = 1`"),
     (
         "lifecycle = \"replay\"",

@@ -16,7 +16,7 @@ mod subject;
 mod task;
 
 pub use exposure::Exposure;
-pub use report::{Audited, Kind, Report, SEVERITIES, markdown, schema};
+pub use report::{Audited, Kind, Report, SEVERITIES, Unread, markdown, schema};
 pub use rule::{Area, Finding, Rule, Severity};
 pub use sarif::sarif;
 pub use subject::{AuditError, Subject};

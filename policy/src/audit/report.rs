@@ -20,6 +20,17 @@ pub struct Report {
     pub failed: bool,
     /// What was audited, in the order of the command line.
     pub audited: Vec<Audited>,
+    /// What could not be audited.
+    pub unread: Vec<Unread>,
+}
+
+/// One thing that could not be audited.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Unread {
+    /// As the command line names it.
+    pub name: String,
+    /// What kept it from being read.
+    pub why: String,
 }
 
 /// One thing that was audited.
@@ -88,10 +99,10 @@ impl Audited {
 
 impl Report {
     /// Puts the parts together.
-    pub fn new(fail_on: Option<Severity>, audited: Vec<Audited>) -> Self {
+    pub fn new(fail_on: Option<Severity>, audited: Vec<Audited>, unread: Vec<Unread>) -> Self {
         let mut found = audited.iter().flat_map(|one| &one.findings);
         let failed = fail_on.is_some_and(|least| found.any(|found| found.severity >= least));
-        Report { version: 1, fail_on, failed, audited }
+        Report { version: 1, fail_on, failed, audited, unread }
     }
 
     /// For people: a block for each thing audited, in it one for each mechanism, and what to do about each finding.

@@ -29,9 +29,21 @@ pub fn sarif(report: &Report) -> Value {
             } },
             // Columns count characters, not UTF-16 units.
             "columnKind": "unicodeCodePoints",
+            "invocations": [invocation(report)],
             "results": results,
             "properties": { "exposure": exposures(report) },
         }],
+    })
+}
+
+/// Whether all was audited (section 3.20).
+fn invocation(report: &Report) -> Value {
+    let unread = report.unread.iter().map(|one| {
+        json!({ "level": "error", "message": { "text": format!("not audited: {}: {}", one.name, one.why) } })
+    });
+    json!({
+        "executionSuccessful": report.unread.is_empty(),
+        "toolExecutionNotifications": unread.collect::<Vec<_>>(),
     })
 }
 

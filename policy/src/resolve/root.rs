@@ -93,7 +93,8 @@ impl Build {
         if host.system.get("/usr") != Some(&HostEntry::Dir) {
             return Err(PolicyError::Host {
                 clause: "root.kind".into(),
-                message: "this host has no directory /usr; use root kind `dir` or `empty`".into(),
+                message: "this host has no directory /usr that you may see; use root kind `dir` or `empty`"
+                    .into(),
             });
         }
         let javas = host

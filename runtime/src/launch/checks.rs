@@ -1,7 +1,8 @@
 //! What must be so before anything is made.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -99,9 +100,10 @@ pub(super) fn kept_directory(spec: &Spec) -> Result<Option<File>, LaunchError> {
     let Writable::Dir { path } = &spec.airlock.writable else { return Ok(None) };
     let error = |source| LaunchError::File { path: path.clone(), source };
     let directory = File::open(path).map_err(error)?;
-    directory
-        .try_lock()
-        .map_err(|_| error(std::io::Error::other("another sandbox keeps its writes there")))?;
+    directory.try_lock().map_err(|found| match found {
+        TryLockError::WouldBlock => error(io::Error::other("another sandbox keeps its writes there")),
+        TryLockError::Error(source) => error(source),
+    })?;
     Ok(Some(directory))
 }
 

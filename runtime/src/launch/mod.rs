@@ -12,8 +12,9 @@ mod prepared;
 mod proc;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, WaitId, WaitIdOptions};
@@ -24,12 +25,12 @@ pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
 use crate::gpu::{self, Selection};
 use crate::host::{HostError, privileged};
-use crate::ids::{HostIds, IdError, IdMaps, RangeLock, map_text, subordinate_range};
+use crate::ids::{HostIds, IdMapping, IdMaps, RangeLock, map_text};
 use crate::mounts::{self, Mounts};
 use crate::plan::{Action, Placement, Plan, Step, plan_with};
 use crate::report::{Evidence, ReportRecord};
 use crate::seccomp::Program;
-use crate::spec::{IdMode, Spec};
+use crate::spec::Spec;
 use crate::state::{Sandboxes, State};
 use crate::sys::{self, Cloned};
 use crate::verify::Verification;
@@ -121,6 +122,14 @@ impl Sandbox {
         let plan = plan_with(spec, &facts, &placement, prepared.filter.as_deref())?;
         let patience = options.build_timeout.unwrap_or(BUILD_TIMEOUT);
         build(plan, parts, options.pass, prepared.own_filter, patience)
+    }
+
+    /// Lets init execute the payload, and say so if `confirm`.
+    pub(crate) fn release(&self, confirm: bool) -> Result<(), LaunchError> {
+        self.channel.send(&ToInit::Release { confirm }, &[]).map_err(|source| {
+            let error = LaunchError::Call { what: "releasing the payload", source };
+            first_failure(&self.plan, &self.parts, &self.channel, error)
+        })
     }
 
     /// Name of the sandbox.
@@ -322,23 +331,31 @@ fn write_id_maps(pid: i32, maps: &IdMaps, deny_setgroups: bool, helper: bool) ->
     }
     for (file, tool, lines) in [("uid_map", "newuidmap", &maps.uids), ("gid_map", "newgidmap", &maps.gids)] {
         if helper {
-            let numbers = lines.iter().flat_map(|line| [line.inside, line.outside, line.count]);
-            let output = std::process::Command::new(tool)
-                .arg(pid.to_string())
-                .args(numbers.map(|number| number.to_string()))
-                .output()
-                .map_err(|error| {
-                    io::Error::new(error.kind(), format!("{tool}: {error} (Debian package uidmap)"))
-                })?;
-            if !output.status.success() {
-                let text = String::from_utf8_lossy(&output.stderr);
-                return Err(io::Error::other(format!("{tool}: {}", text.trim())));
-            }
+            map_by(tool, pid, lines)?;
         } else {
             fs::write(format!("/proc/{pid}/{file}"), map_text(lines))?;
         }
     }
     Ok(())
+}
+
+/// Has newuidmap(1) or newgidmap(1) write a map. `Command::output` would panic where a pipe cannot be read.
+fn map_by(tool: &str, pid: i32, lines: &[IdMapping]) -> io::Result<()> {
+    let numbers = lines.iter().flat_map(|line| [line.inside, line.outside, line.count]);
+    let mut command = Command::new(tool);
+    command.arg(pid.to_string()).args(numbers.map(|number| number.to_string()));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut helper = command
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("{tool}: {error} (Debian package uidmap)")))?;
+    let mut said = Vec::new();
+    let read = helper.stderr.take().map_or(Ok(0), |mut stream| stream.read_to_end(&mut said));
+    let status = helper.wait()?;
+    read?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{tool}: {}", String::from_utf8_lossy(&said).trim())))
 }
 
 impl Parts {
@@ -353,16 +370,7 @@ impl Parts {
             self.range = Some(range);
             return Ok(HostIds::Range { base });
         }
-        if spec.airlock.ids != IdMode::Subids {
-            return Ok(HostIds::Caller);
-        }
-        let uid = rustix::process::getuid().as_raw();
-        let user = user_name(uid).unwrap_or_default();
-        let range = |path: &str| {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            subordinate_range(&text, &user, uid).ok_or_else(|| IdError::NoSubids { path: path.into(), uid })
-        };
-        Ok(HostIds::Subids { uids: range("/etc/subuid")?, gids: range("/etc/subgid")? })
+        Ok(HostIds::of_user(spec.airlock.ids)?)
     }
 
     /// Ends everything that lives in the sandbox and takes its parts away. The first error is returned, all
@@ -429,24 +437,16 @@ impl Init {
         let timeout = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
         let mut poll =
             [rustix::event::PollFd::from_borrowed_fd(self.pidfd.as_fd(), rustix::event::PollFlags::IN)];
-        if rustix::event::poll(&mut poll, Some(&timeout))? == 0 {
+        if rustix::io::retry_on_intr(|| rustix::event::poll(&mut poll, Some(&timeout)))? == 0 {
             return Err(io::Error::other(format!(
                 "process {} does not end; it hangs in the kernel",
                 self.pid
             )));
         }
-        match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {
+        let init = || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        match rustix::io::retry_on_intr(init) {
             Ok(_) | Err(rustix::io::Errno::CHILD) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
-}
-
-fn user_name(uid: u32) -> Option<String> {
-    let passwd = fs::read_to_string("/etc/passwd").ok()?;
-    passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_string())
-    })
 }

@@ -5,15 +5,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signal::{SigHandler, SigSet, Signal};
 
 use super::line::{Line, Order, read_document};
 use crate::cgroups::CgroupPath;
 use crate::launch::{Channel, LaunchError, LaunchOptions, Prepared, Stock};
 use crate::plan::PlanError;
 use crate::report::{EndReport, ReportPlace};
+use crate::signals::handle;
 use crate::state::Sandboxes;
-use crate::{monitor, sys};
+use crate::{monitor, signals, sys};
 
 /// What an ordinary user's sandbox is found by, and the one variable of the caller's that is kept.
 const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
@@ -177,8 +178,7 @@ impl Job {
 
 fn become_monitor(stdio: Option<[OwnedFd; 3]>) -> io::Result<()> {
     name(c"airlock-monitor")?;
-    // Else the kernel would reap init before the monitor can ask how it ended.
-    handle(Signal::SIGCHLD, SigHandler::SigDfl)?;
+    signals::settle()?;
     let [stdin, stdout, stderr] = match stdio {
         Some(stdio) => stdio,
         None => [null()?, null()?, null()?],
@@ -194,11 +194,4 @@ fn name(name: &CStr) -> io::Result<()> {
 
 fn null() -> io::Result<OwnedFd> {
     Ok(File::options().read(true).write(true).open("/dev/null")?.into())
-}
-
-fn handle(signal: Signal, handler: SigHandler) -> io::Result<()> {
-    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-    // SAFETY: neither the default nor "ignore" runs code of ours.
-    unsafe { sigaction(signal, &action) }?;
-    Ok(())
 }

@@ -9,6 +9,7 @@ mod descriptors;
 mod filters;
 mod mounts;
 mod sockets;
+mod status;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +24,7 @@ pub use self::descriptors::Descriptor;
 pub use self::filters::{FilterError, filters};
 pub use self::mounts::MountView;
 pub use self::sockets::Sockets;
+pub use self::status::Status;
 use crate::plan::Namespace;
 use crate::sys;
 
@@ -112,23 +114,10 @@ impl Live {
         let process = opened.map_err(|error| LiveError { pid, source: error.into() })?;
         let mut reader = Reader { process, unseen: Vec::new() };
         let status = reader.text("status", "ids, capabilities, seccomp, no_new_privs");
-        let status: BTreeMap<&str, &str> = status
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .map(|(key, value)| (key, value.trim()))
-            .collect();
+        let status = Status::of(&status);
         if status.is_empty() {
             return Err(LiveError { pid, source: io::ErrorKind::NotFound.into() });
         }
-        let numbers = |key: &str| -> Vec<u32> {
-            status
-                .get(key)
-                .iter()
-                .flat_map(|text| text.split_whitespace())
-                .filter_map(|n| n.parse().ok())
-                .collect()
-        };
-        let number = |key: &str| numbers(key).first().copied();
         let namespaces = reader.namespaces();
         let lines = |text: String| text.lines().map(|line| words(line).join(" ")).collect();
         let uid_map = lines(reader.text("uid_map", "the map of uids"));
@@ -140,9 +129,8 @@ impl Live {
             ("bounding", "CapBnd"),
             ("ambient", "CapAmb"),
         ];
-        let capabilities =
-            sets.map(|(name, key)| (name, capability_names(status.get(key).copied().unwrap_or("")))).into();
-        let mounts = mounts::parse(&reader.text("mountinfo", "mounts"));
+        let capabilities = sets.map(|(name, key)| (name, status.capabilities(key))).into();
+        let mounts = MountView::list(&reader.text("mountinfo", "mounts"));
         let descriptors = descriptors::read(&mut reader, &mounts);
         let cgroups = cgroups::read(&mut reader);
         let sockets = sockets::read(&mut reader, &descriptors);
@@ -151,7 +139,7 @@ impl Live {
         let label = sys::read_small(reader.process.as_fd(), "attr/current").ok();
         let label = label.map(|bytes| String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n']).to_owned());
         let environment = environment(&reader.text("environ", "names of its environment"));
-        if number("Seccomp") == Some(2) {
+        if status.number("Seccomp") == Some(2) {
             reader.miss(
                 "the filter's instructions",
                 "PTRACE_SECCOMP_GET_FILTER needs the process stopped under a tracer, which this audit never does",
@@ -160,17 +148,17 @@ impl Live {
         reader.miss("Landlock's rules", "the kernel shows a process's ruleset to nobody");
         Ok(Live {
             pid,
-            name: status.get("Name").copied().unwrap_or_default().to_owned(),
+            name: status.field("Name").unwrap_or_default().to_owned(),
             namespaces,
             uid_map,
             gid_map,
-            uids: numbers("Uid"),
-            gids: numbers("Gid"),
-            groups: numbers("Groups"),
+            uids: status.numbers("Uid"),
+            gids: status.numbers("Gid"),
+            groups: status.numbers("Groups"),
             capabilities,
-            no_new_privileges: number("NoNewPrivs").map(|value| value == 1),
-            seccomp_mode: number("Seccomp"),
-            seccomp_filters: number("Seccomp_filters"),
+            no_new_privileges: status.number("NoNewPrivs").map(|value| value == 1),
+            seccomp_mode: status.number("Seccomp"),
+            seccomp_filters: status.number("Seccomp_filters"),
             label: label.filter(|label| !label.is_empty()),
             mounts,
             descriptors,
@@ -240,16 +228,6 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// Names of the bits of a mask as /proc/PID/status prints it.
-fn capability_names(mask: &str) -> Vec<String> {
-    let mask = u64::from_str_radix(mask, 16).unwrap_or(0);
-    let name = |number: u8| {
-        let known = caps::all().into_iter().find(|capability| capability.index() == number);
-        known.map_or_else(|| format!("CAP_{number}"), |capability| capability.to_string())
-    };
-    (0..64).filter(|number| mask & 1 << number != 0).map(name).collect()
-}
-
 /// Columns of proc_pid_limits(5): a name of several words, soft, hard, unit.
 fn limits(text: &str) -> Vec<[String; 3]> {
     let line = |line: &str| {
@@ -270,13 +248,6 @@ fn environment(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn masks_are_named() {
-        assert_eq!(capability_names("0000000000200001"), ["CAP_CHOWN", "CAP_SYS_ADMIN"]);
-        assert_eq!(capability_names("8000000000000000"), ["CAP_63"]);
-        assert_eq!(capability_names(""), [""; 0]);
-    }
 
     #[test]
     fn limits_are_read_by_column() {

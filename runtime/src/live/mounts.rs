@@ -24,10 +24,11 @@ impl MountView {
     pub fn has(&self, option: &str) -> bool {
         self.options.iter().any(|found| found == option)
     }
-}
 
-pub(super) fn parse(text: &str) -> Vec<MountView> {
-    text.lines().filter_map(line).collect()
+    /// The mounts that a text of proc_pid_mountinfo(5) lists. Lines that are none are left out; octal escapes stay.
+    pub fn list(text: &str) -> Vec<MountView> {
+        text.lines().filter_map(line).collect()
+    }
 }
 
 fn line(line: &str) -> Option<MountView> {
@@ -50,8 +51,9 @@ mod tests {
 
     #[test]
     fn lines_are_read() {
-        let mounts =
-            parse("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\njunk\n");
+        let mounts = MountView::list(
+            "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\njunk\n",
+        );
         assert_eq!(mounts.len(), 1);
         let mount = &mounts[0];
         assert_eq!((mount.id, &*mount.root, &*mount.target, &*mount.kind), (36, "/mnt1", "/mnt2", "ext3"));
@@ -70,9 +72,9 @@ mod tests {
             lines in proptest::collection::vec("[0-9]{0,3} 1 0:1 [/a\\\\]{0,4} /[ab]{0,3} [a-z,]{0,6}( shared:1)?( x:)? - ?[a-z]{0,4}|\\PC{0,40}", 0..8),
         ) {
             let whole = lines.join("\n");
-            let mounts = parse(&whole);
+            let mounts = MountView::list(&whole);
             proptest::prop_assert!(mounts.len() <= whole.lines().count());
-            let again: Vec<MountView> = mounts.iter().flat_map(|mount| parse(&text(mount))).collect();
+            let again: Vec<MountView> = mounts.iter().flat_map(|mount| MountView::list(&text(mount))).collect();
             proptest::prop_assert_eq!(mounts, again);
         }
     }

@@ -128,8 +128,9 @@ pub struct Limit {
 }
 
 /// One kernel-facing act.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, strum::VariantNames)]
 #[serde(rename_all = "kebab-case", tag = "action")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Action {
     /// Make the control group's v2 directory, into which init is cloned.
     CreateCgroup {
@@ -361,6 +362,11 @@ pub enum Action {
         /// Its length.
         instructions: usize,
     },
+}
+
+impl Action {
+    /// The name of each kind, as a plan that is printed as JSON has it.
+    pub const NAMES: &'static [&'static str] = <Action as strum::VariantNames>::VARIANTS;
 }
 
 /// A kind of namespace.

@@ -11,7 +11,7 @@ use super::spec::{self, Place};
 use super::{Probe, Verdict};
 use crate::gpu::Selection;
 use crate::host::{HostFacts, is_root};
-use crate::ids::{HostIds, POOL_START};
+use crate::ids::HostIds;
 use crate::plan::{Placement, plan};
 use crate::seccomp::{self, Program, SeccompData, syscall_number};
 use crate::spec::{Spec, Writable};
@@ -72,7 +72,7 @@ impl Setting {
     ) -> Result<Setting, ProbeError> {
         let root = is_root();
         // No range is taken: nothing is launched by this.
-        let ids = if root { HostIds::Range { base: POOL_START } } else { HostIds::Caller };
+        let ids = HostIds::planned(root, spec.airlock.ids)?;
         let facts = HostFacts::read(&spec, ids)?.settle(placement.cgroup_parent.as_ref())?;
         let facts = facts.with_gpu(&spec, gpu.clone())?;
         let lowered = plan(&spec, &facts, placement)?.lowered.into_iter();

@@ -28,6 +28,9 @@ pub enum ProbeError {
     /// The facts of the host could not be read.
     #[error(transparent)]
     Host(#[from] crate::host::HostError),
+    /// The ids.
+    #[error(transparent)]
+    Ids(#[from] crate::ids::IdError),
     /// The spec cannot be built here.
     #[error(transparent)]
     Plan(#[from] crate::plan::PlanError),

@@ -75,13 +75,20 @@ pub enum Fault {
 
 /// What the program answers to this call.
 pub fn run(program: &Program, data: &SeccompData) -> Result<Verdict, Fault> {
+    counted(program, data).map(|(verdict, _)| verdict)
+}
+
+/// What the program answers to this call, and how many instructions it executes for that.
+pub(super) fn counted(program: &Program, data: &SeccompData) -> Result<(Verdict, usize), Fault> {
     let mut machine = Machine::default();
     let mut at = 0;
+    let mut executed = 0;
     loop {
         let step = *program.instructions.get(at).ok_or(Fault::End { at })?;
+        executed += 1;
         match machine.step(at, step, data)? {
             Next::Skip(count) => at = at.saturating_add(1).saturating_add(count),
-            Next::Return(raw) => return Ok(Verdict::from_raw(raw)),
+            Next::Return(raw) => return Ok((Verdict::from_raw(raw), executed)),
         }
     }
 }

@@ -30,7 +30,7 @@ use thiserror::Error;
 pub use cache::Cache;
 pub use calls::{CONDITIONAL, NESTING, REFUSED, Refused, refusal};
 pub use compile::{compile, unknown_names};
-pub use inspect::{Answer, Decompiled, Disproof, FilterTable, Opaque, Proof};
+pub use inspect::{Answer, Decompiled, Disproof, Exhausted, FilterTable, Opaque, Proof, STEPS, Told};
 pub use install::{Flags, install};
 pub use interpret::{Fault, SeccompData, run};
 pub use launch_set::{LAUNCH_SET, check_launch_set};
@@ -70,6 +70,14 @@ pub enum SeccompError {
     TooLong {
         /// Its length.
         length: usize,
+    },
+    /// More conditional rules of one call than any program could hold.
+    #[error(
+        "seccomp: {call}: more than {MAX_INSTRUCTIONS} rules; the kernel takes as many instructions in all"
+    )]
+    Rules {
+        /// The call.
+        call: String,
     },
     /// A call without which no sandbox starts or ends.
     #[error("seccomp: the filter answers {verdict} to {call}, which Airlock itself needs; allow it")]

@@ -5,6 +5,7 @@ use oci_spec::runtime::{
 };
 
 use super::SeccompError;
+use super::program::MAX_INSTRUCTIONS;
 use super::table::Architecture;
 use super::verdict::Verdict;
 
@@ -74,12 +75,17 @@ pub(super) fn decide(arch: Architecture, document: &LinuxSeccomp) -> Result<Deci
     }
     for entry in document.syscalls().iter().flatten() {
         let rules = rules(entry)?;
-        for number in entry.names().iter().filter_map(|name| arch.number(name)) {
-            let Some(Some(said)) = said.get_mut(number as usize) else {
+        for name in entry.names() {
+            let number = arch.number(name).and_then(|number| usize::try_from(number).ok());
+            let Some(Some(said)) = number.and_then(|number| said.get_mut(number)) else {
                 continue;
             };
             match &rules {
                 Rules::Always(verdict) => said.always = said.always.or(Some(*verdict)),
+                // Each that can hold or fail takes an instruction at least, so no filter is refused that could be made.
+                Rules::If(rules) if said.rules.len() + rules.len() > MAX_INSTRUCTIONS => {
+                    return Err(SeccompError::Rules { call: name.clone() });
+                }
                 Rules::If(rules) => said.rules.extend_from_slice(rules),
             }
         }

@@ -2,7 +2,6 @@
 
 mod mounts;
 
-use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use crate::cgroups::{Cgroup, CgroupTarget};
 use crate::ids::{IdMapping, IdMaps};
 use crate::launch::Probe;
+use crate::live::Status;
 use crate::network;
 use crate::plan::{Action, Expectations, Namespace, Plan, limit_name};
 use crate::report::{Evidence, EvidenceKind};
@@ -126,27 +126,22 @@ impl Verification {
 
     fn status(&mut self, expect: &Expectations) {
         let text = self.read("status");
-        let fields: BTreeMap<&str, &str> = text
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .map(|(key, value)| (key, value.trim()))
-            .collect();
-        let field = |key: &str| fields.get(key).copied().unwrap_or("absent");
-        let numbers = |key: &str| -> Vec<u32> {
-            field(key).split_whitespace().filter_map(|n| n.parse().ok()).collect()
-        };
+        let status = Status::of(&text);
+        let field = |key: &str| status.field(key).unwrap_or("absent");
         let (uid, gid) = expect.host_ids;
-        self.equal("identity.user", "uids on the host", &words([uid; 4]), &words(numbers("Uid")));
-        self.equal("identity.user", "gids on the host", &words([gid; 4]), &words(numbers("Gid")));
+        self.equal("identity.user", "uids on the host", &words([uid; 4]), &words(status.numbers("Uid")));
+        self.equal("identity.user", "gids on the host", &words([gid; 4]), &words(status.numbers("Gid")));
         match &expect.groups {
             Some(groups) => self.equal(
                 "identity.groups",
                 "supplementary groups on the host",
                 &words(groups.clone()),
-                &words(numbers("Groups")),
+                &words(status.numbers("Groups")),
             ),
-            None => self
-                .holds("identity.groups", format!("supplementary groups kept: {}", words(numbers("Groups")))),
+            None => self.holds(
+                "identity.groups",
+                format!("supplementary groups kept: {}", words(status.numbers("Groups"))),
+            ),
         }
         let mask = expect.capabilities.iter().fold(0_u64, |mask, number| mask | 1 << number);
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {

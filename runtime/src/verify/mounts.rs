@@ -285,4 +285,36 @@ mod tests {
         assert_eq!(unescape(r"/a\040b\134c"), PathBuf::from(r"/a b\c"));
         assert_eq!(unescape("/plain\\"), PathBuf::from("/plain\\"));
     }
+
+    /// As the kernel does it (`seq_path` in `fs/seq_file.c`, with `" \t\n\\"`).
+    fn escape(path: &[u8]) -> String {
+        let escaped = path.iter().flat_map(|byte| match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+            plain => vec![*plain],
+        });
+        String::from_utf8(escaped.collect()).unwrap()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_path_is_read_as_it_was_before_it_was_escaped(path in "(/|[ab\\\\ \t\n0-7+é]){0,12}") {
+            proptest::prop_assert_eq!(unescape(&escape(path.as_bytes())), PathBuf::from(path));
+        }
+
+        /// A mount that was planned holds only if some line says so; a line that is none is a difference.
+        #[test]
+        fn no_list_of_mounts_holds_by_itself(
+            lines in proptest::collection::vec("[0-9 ]{0,4}1 0:1 / /(data|x)? (ro,nosuid,nodev|rw)( shared:1)? - (ext4|proc) s rw|[0-9/ -]{0,20}", 0..6),
+        ) {
+            let flags = MountFlags { read_only: true, no_exec: false, no_dev: true };
+            let data =
+                ExpectedMount { clause: "c".into(), target: "/data".into(), flags, file_system: FileSystem::Host };
+            let text = lines.join("\n");
+            let (_, differences) = compare(&[data], &[], &text);
+            if differences.is_empty() {
+                proptest::prop_assert!(text.lines().all(|line| line.contains(" /data ro,nosuid,nodev - ext4 ")));
+                proptest::prop_assert!(!text.is_empty());
+            }
+        }
+    }
 }

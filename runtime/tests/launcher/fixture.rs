@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use airlock_runtime::Spec;
 use airlock_runtime::host::is_root;
@@ -14,7 +14,8 @@ use airlock_runtime::state::Sandboxes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::child::until;
+
 /// An id that no account of a usual host has.
 const USER: u32 = 54_321;
 const DIRECTORY: &str = "AIRLOCK_TEST_DIRECTORY";
@@ -66,6 +67,13 @@ impl Fixture {
 
     pub(crate) fn request(&self) -> Request {
         Request { cgroup_parent: self.root.then(|| self.parent.clone()), ..Request::default() }
+    }
+
+    /// Where its sandboxes' cgroups are, in each hierarchy; for root.
+    pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
+        let name = self.parent.strip_prefix("/").unwrap();
+        let trees = fs::read_dir("/sys/fs/cgroup").unwrap().map(|tree| tree.unwrap().path());
+        trees.chain([PathBuf::from("/sys/fs/cgroup")]).map(|tree| tree.join(name)).collect()
     }
 
     /// This program as payload.
@@ -123,8 +131,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         if self.root {
             sweep();
-            for tree in fs::read_dir("/sys/fs/cgroup").unwrap() {
-                let parent = tree.unwrap().path().join(self.parent.strip_prefix("/").unwrap());
+            for parent in self.cgroups() {
                 until("the cgroup is empty", || !parent.exists() || fs::remove_dir(&parent).is_ok());
             }
         }
@@ -152,30 +159,6 @@ pub(crate) fn run_as_user(filter: &str) -> bool {
         .unwrap();
     fs::remove_dir_all(&directory).unwrap();
     status.success()
-}
-
-/// Runs `test` in a forked child, so that each starts with one thread; true: it passed.
-pub(crate) fn in_child(test: impl FnOnce()) -> bool {
-    // SAFETY: this process has one thread.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(i32::from(outcome.is_err())) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is a live integer.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    status == 0
-}
-
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A process that is not a zombie.

@@ -5,8 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod child;
 mod fixture;
 mod inside;
+mod soak;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,7 +23,8 @@ use airlock_runtime::launcher::{Launcher, LauncherError, Request, Running};
 use airlock_runtime::report::{EndReport, EvidenceKind, Reason};
 use airlock_runtime::state::Sandboxes;
 
-use fixture::{Fixture, alive, open_descriptors, readable, until};
+use child::{in_child, until};
+use fixture::{Fixture, alive, open_descriptors, readable};
 
 type Test = (&'static str, fn(&Fixture));
 
@@ -45,6 +48,7 @@ const TESTS: &[Test] = &[
         "no_descriptor_or_process_is_left_after_many_launches",
         no_descriptor_or_process_is_left_after_many_launches,
     ),
+    ("many_launches_leave_nothing", soak::many_launches_leave_nothing),
     ("a_killed_supervisor_takes_its_sandboxes_along", a_killed_supervisor_takes_its_sandboxes_along),
     ("a_killed_launcher_leaves_its_sandboxes_running", a_killed_launcher_leaves_its_sandboxes_running),
     ("a_killed_monitor_takes_its_sandbox_along", a_killed_monitor_takes_its_sandbox_along),
@@ -76,7 +80,7 @@ fn run(filter: &str) -> bool {
     let who = if fixture.root { "root" } else { "user" };
     for (name, test) in TESTS {
         if name.contains(filter) {
-            let passed = fixture::in_child(|| test(&fixture));
+            let passed = in_child(|| test(&fixture));
             println!("{name} ({who}) ... {}", if passed { "ok" } else { "FAILED" });
             if !passed {
                 return false;

@@ -1,8 +1,9 @@
-//! Makes one system call of a command fail, from outside, without a hook in the command.
+//! Makes one system call of a command fail or wait, from outside, without a hook in the command.
 //!
 //! The command starts under a seccomp filter of this test's own, which hands each call that can fail to a supervisor
-//! (seccomp_unotify(2)). That one counts them, answers the one that is to fail with an errno, and lets the kernel do the
-//! others. All processes that the command makes inherit the filter; Airlock's own filters stack on it.
+//! (seccomp_unotify(2)). That one counts them, answers the one that is to fail with an errno, or not before the test says
+//! so, and lets the kernel do the others. All processes that the command makes inherit the filter; Airlock's own filters
+//! stack on it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +12,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
@@ -58,6 +61,13 @@ const LEFT_ALONE: &[i64] = &[
     libc::SYS_uname,
 ];
 
+/// Name of the first process, which is the monitor, and what the others call it here.
+const AIRLOCK: &str = "airlock";
+pub(crate) const MONITOR: &str = "monitor";
+
+/// How long a call waits at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// One call of a run, by which it is found again in the next.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Point {
@@ -69,13 +79,50 @@ pub(crate) struct Point {
     pub(crate) nth: u32,
 }
 
+/// What is done to the call at a point.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// It fails with this errno.
+    Fails(i32),
+    /// It waits until the test lets it go on.
+    Waits(Hold),
+}
+
+/// The supervisor's end of a call that waits.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    reached: Sender<i32>,
+    go: Receiver<()>,
+}
+
+/// The test's end of it. Dropping it lets the call go on.
+#[derive(Debug)]
+pub(crate) struct Grip {
+    reached: Receiver<i32>,
+    _go: Sender<()>,
+}
+
+impl Hold {
+    pub(crate) fn new() -> (Hold, Grip) {
+        let ((reached, told), (go, wait)) = (channel(), channel());
+        (Hold { reached, go: wait }, Grip { reached: told, _go: go })
+    }
+}
+
+impl Grip {
+    /// The monitor's process id, when some process has come to the call; none if all have ended before.
+    pub(crate) fn reached(&self) -> Option<i32> {
+        self.reached.recv().ok()
+    }
+}
+
 /// What a supervisor has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// All calls, in their order.
     pub(crate) points: Vec<Point>,
-    /// The one that was to fail came, and failed.
-    pub(crate) failed: bool,
+    /// The one at the fault's point came.
+    pub(crate) reached: bool,
 }
 
 /// A supervisor at work.
@@ -83,10 +130,10 @@ pub(crate) struct Seen {
 pub(crate) struct Supervisor(JoinHandle<io::Result<Seen>>);
 
 impl Supervisor {
-    /// Lets `command` be started under the supervision of a new thread, which makes `fault` fail with an errno.
+    /// Lets `command` be started under the supervision of a new thread, which does `fault` to the call at its point.
     ///
-    /// Call it before the command becomes another user, or an ordinary user's command gets no_new_privs.
-    pub(crate) fn over(command: &mut Command, fault: Option<(Point, i32)>) -> io::Result<Supervisor> {
+    /// A command that has become another user by then gets no_new_privs.
+    pub(crate) fn over(command: &mut Command, fault: Option<(Point, Fault)>) -> io::Result<Supervisor> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut filter = filter();
@@ -206,10 +253,11 @@ fn received(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
 }
 
 /// Answers every call until nobody is left who could make one.
-fn supervise(listener: &OwnedFd, mut fault: Option<(Point, i32)>) -> io::Result<Seen> {
+fn supervise(listener: &OwnedFd, mut fault: Option<(Point, Fault)>) -> io::Result<Seen> {
     let mut seen = Seen::default();
     let mut counts = BTreeMap::new();
     let mut first = None;
+    let mut begun = false;
     loop {
         let mut fds = [PollFd::new(listener, PollFlags::IN)];
         rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
@@ -217,27 +265,32 @@ fn supervise(listener: &OwnedFd, mut fault: Option<(Point, i32)>) -> io::Result<
             return Ok(seen);
         }
         let Some(call) = notified(listener.as_fd())? else { continue };
-        // What comes before is the test's own.
-        let Some(first) = first else {
-            if i64::from(call.data.nr) == libc::SYS_execve {
-                first = Some(call.pid);
-            }
+        if i64::from(call.data.nr) == libc::SYS_execve {
+            first.get_or_insert(call.pid);
+        }
+        // What comes before is the test's own, or of a program that only executes the next.
+        begun = begun || (first == Some(call.pid) && name_of(call.pid) == AIRLOCK);
+        if !begun {
             respond(listener.as_fd(), call.id, None)?;
             continue;
-        };
-        let who = if call.pid == first { "monitor".into() } else { name_of(call.pid) };
+        }
+        let who = if first == Some(call.pid) { MONITOR.into() } else { name_of(call.pid) };
         let nth = counts.entry((who.clone(), call.data.nr)).or_insert(0);
         let point = Point { who, call: call.data.nr.into(), nth: *nth };
         *nth += 1;
-        let answer = match &fault {
-            Some((wanted, errno)) if *wanted == point => Some(*errno),
-            _ => None,
-        };
-        if answer.is_some() {
-            fault = None;
-            seen.failed = true;
-        }
+        let here = fault.take_if(|(wanted, _)| *wanted == point);
+        seen.reached |= here.is_some();
         seen.points.push(point);
+        let answer = match here {
+            Some((_, Fault::Fails(errno))) => Some(errno),
+            Some((_, Fault::Waits(hold))) => {
+                let monitor = first.map_or(0, u32::cast_signed);
+                // A test that has failed meanwhile has let go of it.
+                let _ = hold.reached.send(monitor).is_ok() && hold.go.recv_timeout(PATIENCE).is_ok();
+                None
+            }
+            None => None,
+        };
         respond(listener.as_fd(), call.id, answer)?;
     }
 }

@@ -1,20 +1,21 @@
 //! No room on the disk and no memory while a sandbox is built.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use airlock_tests::{record_measure, skip};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::stage::{RAN, Stage};
+use crate::stage::Stage;
 
-/// A tmpfs that holds so much, over a directory of the stage's caller.
+/// A tmpfs that holds so much, over a directory and with its owner.
 struct Small(PathBuf);
 
 impl Small {
-    fn over(stage: &Stage, place: PathBuf, room: &str) -> Small {
-        let caller = stage.site.caller();
-        let options = format!("{room},mode=700,uid={0},gid={0}", caller.uid());
+    fn over(place: PathBuf, room: &str) -> Small {
+        let owner = fs::metadata(&place).unwrap();
+        let options = format!("{room},mode=700,uid={},gid={}", owner.uid(), owner.gid());
         mount(Some("tmpfs"), &place, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).unwrap();
         Small(place)
     }
@@ -35,10 +36,6 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }
 
-fn state_of(stage: &Stage) -> PathBuf {
-    if stage.site.caller().is_root() { "/run/airlock".into() } else { stage.site.path("state/airlock") }
-}
-
 /// Each file and directory of the state is once the one for which there is no room.
 #[test]
 fn a_state_directory_without_room_is_named_and_nothing_is_left() {
@@ -49,23 +46,23 @@ fn a_state_directory_without_room_is_named_and_nothing_is_left() {
     let mut refused = 0;
     // The directory itself is the first file of the file system.
     for files in 1..12 {
-        let small = Small::over(&stage, state_of(&stage), &format!("size=1m,nr_inodes={files}"));
-        let ended = stage.run().end(["echo", RAN.trim_end()]);
+        let small = Small::over(stage.state(), &format!("size=1m,nr_inodes={files}"));
+        let ended = stage.end(stage.run());
         assert!(small.files().is_empty(), "{:?} {ended}", small.files());
         if ended.code == 0 {
             break;
         }
-        ended.refused(&[&state_of(&stage).display().to_string(), "No space left on device"]);
+        ended.refused(&[&stage.state().display().to_string(), "No space left on device"]);
         refused += 1;
     }
     assert!(refused >= 2, "{refused}");
     for pages in 1..4 {
-        let small = Small::over(&stage, state_of(&stage), &format!("size={}k", 4 * pages));
+        let small = Small::over(stage.state(), &format!("size={}k", 4 * pages));
         let filler = small.0.join("filler");
         fs::write(&filler, vec![0; 4096 * (pages - 1)]).unwrap();
         // What is left for the rest: nothing, then one page for the record, and none for the next file.
         fs::write(small.0.join("last"), vec![0; if pages == 1 { 4096 } else { 0 }]).unwrap();
-        let ended = stage.run().end(["echo", RAN.trim_end()]);
+        let ended = stage.end(stage.run());
         assert_eq!(small.files().len(), 2, "{ended}");
         if ended.code != 0 {
             ended.refused(&["No space left on device"]);
@@ -87,13 +84,38 @@ fn an_end_report_without_room_is_named_and_no_part_of_it_is_left() {
     });
     let place = stage.site.path("reports");
     for room in ["size=4k", "nr_inodes=1"] {
-        let small = Small::over(&stage, place.clone(), room);
-        let ended = stage.run_reporting_to(&place.join("report.json")).end(["echo", RAN.trim_end()]);
-        assert_eq!(ended.stdout, RAN, "{ended}");
+        let small = Small::over(place.clone(), room);
+        let ended = stage.end(stage.run_reporting_to(&place.join("report.json")));
+        assert!(stage.ran(&ended), "{ended}");
         let ended = ended.refused(&["report.json", "No space left on device"]);
         assert!(small.files().is_empty(), "{:?} {ended}", small.files());
     }
     assert_eq!(stage.left(), "");
+}
+
+/// Where writes are kept: the layers of an overlay have a directory each.
+#[test]
+fn a_directory_for_kept_writes_without_room_is_named_and_nothing_else_is_left() {
+    if !airlock_tests::is_root() {
+        skip!("needs root, to mount a file system that is full");
+    }
+    let stage = Stage::new(|site| format!("[root]\nwritable = {:?}\n", site.folder("kept")));
+    let place = stage.site.path("kept");
+    let mut refused = 0;
+    for files in 1..64 {
+        let small = Small::over(place.clone(), &format!("size=1m,nr_inodes={files}"));
+        let ended = stage.end(stage.run());
+        if ended.code == 0 {
+            break;
+        }
+        ended.refused(&["overlay", "No space left on device"]);
+        assert!(small.files().is_empty(), "{:?}", small.files());
+        drop(small);
+        assert_eq!(stage.left(), "", "{files}");
+        refused += 1;
+    }
+    assert!((2..60).contains(&refused), "{refused}");
+    record_measure(&format!("no room for kept writes: {refused} refused, nothing left"));
 }
 
 /// Init dies for want of memory at whatever step it is at: said, and all is taken away.
@@ -105,9 +127,9 @@ fn a_memory_limit_below_what_a_sandbox_needs_is_told() {
     }
     let (mut at_setup, mut later) = (0, 0);
     for size in ["4KiB", "16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "1MiB"] {
-        let ended = stage.run().flag("--memory", size).end(["echo", RAN.trim_end()]);
+        let ended = stage.end(stage.run().flag("--memory", size));
         match ended.code {
-            0 => assert_eq!(ended.stdout, RAN, "{size}: {ended}"),
+            0 => assert!(stage.ran(&ended), "{size}: {ended}"),
             137 => {
                 later += 1;
                 assert_eq!(ended.report().reason(), "oom", "{size}: {ended}");

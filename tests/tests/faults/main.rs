@@ -1,67 +1,120 @@
 //! Every step of a launch that can fail does so, and then nothing is left and the error says what it was.
 //!
-//! `AIRLOCK_TESTS_FAULTS=all` makes every single call fail, and not only each kind once in each step.
+//! | file | holds |
+//! | --- | --- |
+//! | `scenes.rs` | the launches, whose plans have every kind of step together |
+//! | `inject.rs` | a call that fails or waits, from outside |
+//! | `errnos.rs` | which errors each call gives |
+//! | `walk.rs` | each call in turn, and what must come of it |
+//! | `table.rs` | what came of it, by step |
+//! | `kills.rs` | each process killed at each step |
+//! | `lacks.rs`, `limits.rs` | no room on a disk, no memory, too few descriptors or processes |
+//!
+//! The table of steps and outcomes, as root and as an ordinary user:
+//!
+//! ```text
+//! export AIRLOCK_TESTS_LOG=$PWD/faults.txt
+//! cargo nextest run -p airlock-tests -E 'binary(faults)'
+//! AIRLOCK_TESTS_AS=user cargo nextest run -p airlock-tests -E 'binary(faults)'
+//! sort faults.txt
+//! ```
+//!
+//! `AIRLOCK_TESTS_FAULTS=all` makes every single call fail, with each of its errors, and takes long.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
+mod errnos;
 mod inject;
+mod kills;
 mod lacks;
+mod limits;
+mod scenes;
 mod stage;
 mod steps;
+mod table;
 mod walk;
 
-use airlock_tests::Site;
-use inject::Point;
+use std::collections::BTreeSet;
+
+use airlock_runtime::plan::Action;
+use airlock_tests::skip;
+use inject::{MONITOR, Point};
+use scenes::{OTHERS, Scene, WIDE};
 use stage::Stage;
 use steps::Steps;
-use walk::{Extent, Table};
+use walk::{Extent, walk, walk_through};
 
-/// A policy whose plan has nearly every kind of step.
-fn wide(site: &Site) -> String {
-    let folder = site.folder("data");
-    format!(
-        "[network]\nmode = \"loopback\"\n\n[[mount]]\nsource = {folder:?}\ntarget = \"/data\"\nmode = \"rw\"\n"
-    )
-}
-
-/// An errno that no code expects, so that none takes it for something else.
-const ERRNO: i32 = libc::EIO;
-
-fn leg(stage: &Stage) -> &'static str {
-    match (stage.site.caller().is_root(), stage.site.limits()) {
-        (true, _) => "root",
-        (false, true) => "a user with a delegated cgroup",
-        (false, false) => "a user",
-    }
-}
-
-fn walk(side: &str, whom: impl Fn(&Point) -> bool) {
-    let stage = Stage::new(wide);
-    let all = std::env::var_os("AIRLOCK_TESTS_FAULTS").is_some_and(|extent| extent == "all");
-    let table = Table::of(&stage, ERRNO, if all { Extent::All } else { Extent::Kinds }, &whom);
-    table.say(leg(&stage));
+fn walk_wide(side: &str, part: &str, whom: impl Fn(&Point) -> bool) {
+    let Some(stage) = Stage::of(&WIDE) else { return };
+    let steps = Steps::of(&stage);
+    let table = walk(&stage, &steps, Extent::asked_for(), whom);
+    table.say(stage.leg(), part);
     let refused = table.refused();
-    for place in Steps::of(&stage).all().filter(|(of, _)| *of == side) {
+    for place in steps.all().filter(|(of, _)| *of == side) {
         assert!(refused.contains(&place), "no fault of {place:?} was refused: {refused:?}");
     }
 }
 
 #[test]
 fn every_step_of_the_monitor_that_fails_is_named_and_leaves_nothing() {
-    walk("host", |point| point.who == "monitor");
+    walk_wide("host", "monitor", |point| point.who == MONITOR);
 }
 
 #[test]
 fn every_step_of_init_that_fails_is_named_and_leaves_nothing() {
-    walk("child", |point| point.who != "monitor");
+    walk_wide("child", "init", |point| point.who != MONITOR);
 }
 
-/// What a writable root adds to the plan.
+/// In a thread of its own, since a stage takes its thread's mounts.
+fn on_stage(scene: &Scene, play: impl FnOnce(&Stage, &Steps) + Send) -> bool {
+    let run = || match Stage::of(scene) {
+        Some(stage) => {
+            play(&stage, &Steps::of(&stage));
+            true
+        }
+        None => false,
+    };
+    std::thread::scope(|scope| scope.spawn(run).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What other policies and hosts add to the plan.
 #[test]
-fn every_step_of_an_overlay_that_fails_is_named_and_leaves_nothing() {
-    let stage = Stage::new(|site| format!("[root]\nwritable = {:?}\n", site.folder("kept")));
-    let steps = Steps::of(&stage);
-    let place = ("child", "new-overlay".to_owned());
-    let table = Table::of(&stage, ERRNO, Extent::All, |point| steps.place(point, "") == place);
-    table.say(leg(&stage));
-    assert_eq!(table.refused().into_iter().collect::<Vec<_>>(), [place]);
+fn every_step_of_other_policies_and_hosts_that_fails_is_named_and_leaves_nothing() {
+    for scene in &OTHERS {
+        on_stage(scene, |stage, steps| {
+            let table = walk_through(scene, stage, steps, Extent::asked_for());
+            table.say(stage.leg(), scene.name);
+            let refused = table.refused();
+            for (side, action) in scene.steps {
+                let place = (*side, (*action).to_owned());
+                assert!(refused.contains(&place), "{}: {place:?}: {refused:?}", scene.name);
+            }
+        });
+    }
+}
+
+/// A step that is new in the plan belongs to a scene, or is excused here by its name.
+#[test]
+fn every_kind_of_step_is_in_a_scene() {
+    if !airlock_tests::is_root() {
+        skip!("needs root: some steps are root's alone, others take a cgroup that root has delegated");
+    }
+    let mut kinds = BTreeSet::new();
+    on_stage(&WIDE, |_, steps| kinds.extend(steps.all().map(|(_, action)| action)));
+    for scene in &OTHERS {
+        on_stage(scene, |_, steps| {
+            let planned: BTreeSet<_> = steps.all().collect();
+            for (side, action) in scene.steps {
+                let place = (*side, (*action).to_owned());
+                assert!(planned.contains(&place), "{}: {place:?} is not in its plan", scene.name);
+                kinds.insert(place.1);
+            }
+        });
+    }
+    // What only root plans, where these tests are about a user.
+    let excused: &[&str] =
+        if airlock_tests::Caller::current().is_root() { &[] } else { &["become-root", "filter-devices"] };
+    let missing: Vec<_> =
+        Action::NAMES.iter().filter(|name| !kinds.contains(**name) && !excused.contains(name)).collect();
+    assert!(missing.is_empty(), "no fault of these is tried: {missing:?}");
 }

@@ -3,22 +3,33 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use airlock_tests::{Ended, Run, Site, all_below, within};
+use airlock_tests::{Ended, Live, Run, Site, all_below, within};
+use nix::pty::openpty;
 
-use crate::inject::{Point, Seen, Supervisor};
+use crate::inject::{Fault, Point, Seen, Supervisor};
+use crate::scenes::Scene;
 
-/// What the command prints that runs in the sandbox.
-pub(crate) const RAN: &str = "the command ran\n";
+/// What runs in the sandbox, and says where it is: a program that needs nothing of the root.
+const COMMAND: [&str; 2] = ["/probe/probe", "cwd"];
+
+/// The name of its process.
+pub(crate) const PAYLOAD: &str = "probe";
 
 /// A site in a mount namespace of the calling thread's own.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) site: Site,
     policy: PathBuf,
+    script: Option<String>,
+    /// A terminal, both ends.
+    terminal: Option<[OwnedFd; 2]>,
+    /// What the command prints.
+    ran: String,
     before: Trace,
 }
 
@@ -44,28 +55,95 @@ pub(crate) struct Tried {
 impl Stage {
     /// A site with this policy on top of `base`; `clauses` makes what it mounts.
     pub(crate) fn new(clauses: impl Fn(&Site) -> String) -> Stage {
-        let mut site = Site::new();
+        Stage::at(Site::new(), clauses, None, false)
+    }
+
+    /// This site, and nothing on top of `base`.
+    pub(crate) fn with(site: Site) -> Stage {
+        Stage::at(site, |_| String::new(), None, false)
+    }
+
+    /// What a scene needs; none where these tests cannot have it.
+    pub(crate) fn of(scene: &Scene) -> Option<Stage> {
+        let site = (scene.site)()?;
+        let script = scene.script.map(|script| script(&site));
+        Some(Stage::at(site, scene.clauses, script, scene.terminal))
+    }
+
+    fn at(
+        mut site: Site,
+        clauses: impl Fn(&Site) -> String,
+        script: Option<String>,
+        terminal: bool,
+    ) -> Stage {
         site.leaves_something();
         if airlock_tests::is_root() {
             own_places(&site);
         }
         let clauses = clauses(&site);
         let policy = site.policy(&clauses);
-        let mut stage = Stage { site, policy, before: Trace::default() };
-        let ended = stage.run().end(["echo", RAN.trim_end()]).succeeded();
-        assert_eq!(ended.stdout, RAN, "{ended}");
+        let terminal = terminal.then(|| openpty(None, None).unwrap());
+        let terminal = terminal.map(|pair| [pair.master, pair.slave]);
+        let (ran, before) = (String::new(), Trace::default());
+        let mut stage = Stage { site, policy, script, terminal, ran, before };
+        stage.ran = stage.run().end(COMMAND).succeeded().stdout;
+        assert!(stage.ran.contains('/'), "{}", stage.ran);
         stage.before = stage.trace();
         stage
     }
 
-    /// A launch to be, with its end report at this place.
+    /// Who launches, in words.
+    pub(crate) fn leg(&self) -> &'static str {
+        match (self.site.caller().is_root(), self.site.limits()) {
+            (true, _) => "root",
+            (false, true) => "a delegated user",
+            (false, false) => "a user",
+        }
+    }
+
+    /// The command, in a launch to be, with its end report at this place.
     pub(crate) fn run_reporting_to(&self, report: &Path) -> Run<'_> {
-        self.site.run_reporting_to(report).policy(&self.policy)
+        self.prepared(self.site.run_reporting_to(report))
     }
 
     /// A launch to be.
     pub(crate) fn run(&self) -> Run<'_> {
-        self.site.run().policy(&self.policy).limit(Duration::from_secs(20))
+        self.prepared(self.site.run())
+    }
+
+    fn prepared<'a>(&'a self, run: Run<'a>) -> Run<'a> {
+        let mut run = run.policy(&self.policy).limit(Duration::from_secs(20));
+        if let Some(script) = &self.script {
+            run = run.where_root_did(script);
+        }
+        if let Some([_, peer]) = &self.terminal {
+            run = run.stdin(peer.try_clone().unwrap());
+        }
+        run
+    }
+
+    /// The command ran, and did nothing else.
+    pub(crate) fn ran(&self, ended: &Ended) -> bool {
+        ended.stdout == self.ran
+    }
+
+    pub(crate) fn has_terminal(&self) -> bool {
+        self.terminal.is_some()
+    }
+
+    /// Where Airlock keeps its runtime state.
+    pub(crate) fn state(&self) -> PathBuf {
+        if self.site.caller().is_root() { "/run/airlock".into() } else { self.site.path("state/airlock") }
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self, run: Run<'_>) -> Live {
+        run.start(COMMAND)
+    }
+
+    /// Launches it.
+    pub(crate) fn end(&self, run: Run<'_>) -> Ended {
+        run.end(COMMAND)
     }
 
     /// The plan of such a launch, as data and in words.
@@ -76,17 +154,22 @@ impl Stage {
             words.extend(
                 self.site.cgroups().map(|parent| format!("--cgroup-parent={}", parent.name()).into()),
             );
-            words.extend([self.policy.clone().into(), "--".into(), "echo".into(), RAN.trim_end().into()]);
-            self.site.airlock_with(words).succeeded().stdout
+            words.extend([self.policy.clone().into(), "--".into()]);
+            words.extend(COMMAND.map(OsString::from));
+            let shown = match &self.script {
+                Some(script) => self.site.airlock_where_root_did(script, words),
+                None => self.site.airlock_with(words),
+            };
+            shown.succeeded().stdout
         };
         (serde_json::from_str(&shown(&["--json"])).unwrap(), shown(&[]))
     }
 
-    /// Launches, with one call failing.
-    pub(crate) fn try_with(&self, fault: Option<(Point, i32)>) -> Tried {
+    /// Launches, with this done to one call.
+    pub(crate) fn try_with(&self, fault: Option<(Point, Fault)>) -> Tried {
         let mut supervisor = None;
         let supervised = |command: &mut Command| supervisor = Some(Supervisor::over(command, fault).unwrap());
-        let ended = self.run().with(supervised).end(["echo", RAN.trim_end()]);
+        let ended = self.end(self.run().with(supervised));
         let seen = supervisor.map(Supervisor::end).unwrap();
         Tried { ended, seen, left: self.left() }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::inject::Point;
+use crate::inject::{MONITOR, Point};
 use crate::stage::Stage;
 
 /// The steps of the plan of a launch, each as its action's name and in the words that an error has.
@@ -29,7 +29,14 @@ impl Steps {
             });
             steps.collect()
         };
-        Steps { host: side("host", host), child: side("child", child) }
+        let mut steps = Steps { host: side("host", host), child: side("child", child) };
+        if stage.has_terminal() {
+            // Which `plan` does not ask for.
+            let pivot = steps.child.iter().position(|(action, _)| action == "pivot").unwrap();
+            let words = "open the pseudo-terminal (process)".to_owned();
+            steps.child.insert(pivot + 1, ("open-terminal".into(), words));
+        }
+        steps
     }
 
     /// Side and action of every step, in the plan's order.
@@ -40,8 +47,17 @@ impl Steps {
 
     /// The words of the step that init is at, by its process's name.
     pub(crate) fn named_by(&self, who: &str) -> Option<&str> {
+        self.of_init(who).map(|(_, words)| words.as_str())
+    }
+
+    /// The action of that step.
+    pub(crate) fn action_of(&self, who: &str) -> Option<&str> {
+        self.of_init(who).map(|(action, _)| action.as_str())
+    }
+
+    fn of_init(&self, who: &str) -> Option<&(String, String)> {
         let index: usize = who.strip_prefix("init step ")?.parse().ok()?;
-        self.child.get(index).map(|(_, words)| words.as_str())
+        self.child.get(index)
     }
 
     /// Side and action of the step of a fault, or what else it was in.
@@ -50,14 +66,13 @@ impl Steps {
         let step_of = |side: &[(String, String)]| {
             side.iter().find(|(_, words)| said.contains(words.as_str())).map(|(action, _)| action.clone())
         };
-        let index = point.who.strip_prefix("init step ").and_then(|index| index.parse::<usize>().ok());
-        if let Some((action, _)) = index.and_then(|index| self.child.get(index)) {
-            return ("child", action.clone());
+        if let Some(action) = self.action_of(&point.who) {
+            return ("child", action.into());
         }
         if let Some(action) = step_of(&self.host) {
             return ("host", action);
         }
-        if point.who != "monitor" {
+        if point.who != MONITOR {
             return ("init", "start and wait".into());
         }
         let what = said.strip_prefix("airlock: ").and_then(|said| said.split(": ").next());

@@ -23,7 +23,7 @@ fn check(run: &Run, scheme: Scheme) -> Option<Vec<Value>> {
             assert_eq!(found[nothing], Value::Array(Vec::new()), "{nothing} at {width}");
         }
         assert_eq!([&found["scripts"], &found["images"]], [0; 2]);
-        assert_eq!([&found["captions"], &found["scrolling"]], [&found["tables"]; 2]);
+        assert_eq!([&found["captions"], &found["scrolling"], &found["shaded"]], [&found["tables"]; 3]);
         assert_eq!(found["titles"], found["pictures"]);
         assert_eq!(found["dark"], matches!(scheme, Scheme::Dark));
     }

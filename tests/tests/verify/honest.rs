@@ -44,6 +44,13 @@ fn an_ordinary_users_run_verifies_and_says_what_was_weaker() {
     let run = verifies(&original);
     assert_eq!(run["official"], false);
     assert!(run["overrides"][0].as_str().unwrap().contains("policies may lower"), "{run}");
+    let weaker: Vec<&str> =
+        run["weaker"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert!(
+        weaker.iter().any(|words| words.contains("explore") && words.contains(": devices: ")),
+        "{weaker:?}"
+    );
+    assert!(weaker.iter().all(|words| !words.contains("{\"")), "{weaker:?}");
     let copy = original.copy();
     copy.edit("run.json", |bytes| bytes[30] ^= 1);
     let ended = original.command(&copy.run());
@@ -84,6 +91,12 @@ fn a_run_that_is_not_over_is_shown_and_not_verified() {
     supervisor.end();
     assert!(within(Duration::from_secs(10), || status()["supervisor"] == Value::Null));
 
+    // What is no run says nothing about a run.
+    for (path, said) in [("nosuch", "nosuch: No such file"), ("agent", "is no run: it has neither")] {
+        let none = site.airlock_with(["task", "verify", path]);
+        assert_eq!(none.code, 125, "{none}");
+        assert!(none.stderr.contains(said) && !none.stderr.contains("not verified"), "{none}");
+    }
     let verify = || site.airlock_with(["task", "verify", "run"]);
     let ended = verify();
     assert_eq!(ended.code, 1, "{ended}");

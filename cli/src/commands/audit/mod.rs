@@ -10,8 +10,8 @@ mod task;
 use std::path::Path;
 use std::process::ExitCode;
 
-use airlock_policy::audit::{Audited, Kind, Report, Severity, Subject, markdown, sarif, schema};
-use anyhow::{Context, Result, bail};
+use airlock_policy::audit::{Audited, Kind, Report, Severity, Subject, Unread, markdown, sarif, schema};
+use anyhow::{Result, bail};
 
 use self::output::Output;
 use crate::audit_args::{AuditArgs, AuditCommand, FailOn};
@@ -20,12 +20,12 @@ pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
     if let Some(AuditCommand::Seccomp(args)) = args.command {
         return seccomp::seccomp(&args);
     }
-    let output = Output::of(&args);
+    let mut output = Output::of(&args)?;
     if let Some(policy) = &args.live.probe {
-        return probes::probe(policy, &args.live, &output);
+        return probes::probe(policy, &args.live, &mut output);
     }
     if let Some(policy) = &args.live.mutate {
-        return probes::mutate(policy, &args.live, &output);
+        return probes::mutate(policy, &args.live, &mut output);
     }
     if let Some(name) = &args.live.pid {
         return live::live(name, args.live.against.as_deref(), args.json);
@@ -38,9 +38,12 @@ pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
         crate::output::json(&schema())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut audited = Vec::new();
+    let (mut audited, mut errors) = (Vec::new(), Vec::new());
     for name in &args.names {
-        audited.extend(one(name).with_context(|| format!("audit {name}"))?);
+        match one(name) {
+            Ok(one) => audited.extend(one),
+            Err(error) => errors.push((name, error)),
+        }
     }
     let fail_on = match args.fail_on {
         FailOn::High => Some(Severity::High),
@@ -48,11 +51,17 @@ pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
         FailOn::Low => Some(Severity::Low),
         FailOn::Never => None,
     };
-    let report = Report::new(fail_on, audited);
+    let unread =
+        errors.iter().map(|(name, error)| Unread { name: (*name).clone(), why: format!("{error:#}") });
+    let report = Report::new(fail_on, audited, unread.collect());
     output.say(&report, || report.text())?;
     output.sarif(|| sarif(&report))?;
-    output.page(|| page::findings(&report.audited))?;
-    Ok(ExitCode::from(u8::from(report.failed)))
+    output.page(|| page::findings(&report))?;
+    for (name, error) in errors {
+        crate::output::error(&error.context(format!("audit {name}")));
+    }
+    let unread = !report.unread.is_empty();
+    Ok(ExitCode::from(if unread { crate::OWN_FAILURE } else { u8::from(report.failed) }))
 }
 
 /// What a name of the command line stands for: a bundle, a task, a policy.

@@ -1,30 +1,61 @@
 //! Where the result of an audit goes.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::audit_args::AuditArgs;
 use crate::output;
 
-/// What was asked for.
+/// What was asked for. The files are open before the audit begins.
 pub(super) struct Output {
     json: bool,
-    html: Option<PathBuf>,
-    sarif: Option<PathBuf>,
+    html: Option<Place>,
+    sarif: Option<Place>,
+}
+
+/// Where one of the documents goes.
+enum Place {
+    Stdout,
+    File(Opened),
+}
+
+/// A file that is written at the end. One that was made for it, and is not written, is taken away again.
+struct Opened {
+    path: PathBuf,
+    file: File,
+    made: bool,
 }
 
 impl Output {
-    pub(super) fn of(args: &AuditArgs) -> Output {
-        Output { json: args.json, html: args.html.clone(), sarif: args.sarif.clone() }
+    /// # Errors
+    /// Two documents go to one place, or a file cannot be written.
+    pub(super) fn of(args: &AuditArgs) -> Result<Output> {
+        let stdout = |file: &Option<PathBuf>| file.as_deref() == Some(Path::new("-"));
+        let wanted =
+            [("--json", args.json), ("--html -", stdout(&args.html)), ("--sarif -", stdout(&args.sarif))];
+        let wanted: Vec<&str> =
+            wanted.into_iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name).collect();
+        if wanted.len() > 1 {
+            bail!(
+                "{} write to standard output; only one can, so name a file instead of `-`",
+                wanted.join(" and ")
+            );
+        }
+        if args.html.is_some() && args.html == args.sarif {
+            bail!("--html and --sarif name the same file; name two");
+        }
+        let html = args.html.as_deref().map(Place::open).transpose()?;
+        Ok(Output { json: args.json, html, sarif: args.sarif.as_deref().map(Place::open).transpose()? })
     }
 
     /// Prints a result, unless a file of [`Output::page`] or [`Output::sarif`] is standard output.
     pub(super) fn say(&self, result: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
-        match [&self.html, &self.sarif].into_iter().flatten().any(|file| is_stdout(file)) {
+        match [&self.html, &self.sarif].into_iter().flatten().any(|place| matches!(place, Place::Stdout)) {
             true => Ok(()),
             false if self.json => output::json(result),
             false => output::print(&output::escape(&text())),
@@ -32,24 +63,55 @@ impl Output {
     }
 
     /// Writes the page for people.
-    pub(super) fn page(&self, page: impl FnOnce() -> String) -> Result<()> {
-        self.html.as_deref().map_or(Ok(()), |file| write(file, &page()))
+    pub(super) fn page(&mut self, page: impl FnOnce() -> String) -> Result<()> {
+        self.html.as_mut().map_or(Ok(()), |place| place.write(&page()))
     }
 
     /// Writes SARIF.
-    pub(super) fn sarif(&self, log: impl FnOnce() -> Value) -> Result<()> {
-        let Some(file) = self.sarif.as_deref() else { return Ok(()) };
-        write(file, &format!("{}\n", serde_json::to_string_pretty(&log())?))
+    pub(super) fn sarif(&mut self, log: impl FnOnce() -> Value) -> Result<()> {
+        let Some(place) = &mut self.sarif else { return Ok(()) };
+        place.write(&format!("{}\n", serde_json::to_string_pretty(&log())?))
     }
 }
 
-fn is_stdout(file: &Path) -> bool {
-    file == Path::new("-")
+impl Place {
+    fn open(path: &Path) -> Result<Place> {
+        if path == Path::new("-") {
+            return Ok(Place::Stdout);
+        }
+        let made = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| format!("write {}", path.display()))?;
+        Ok(Place::File(Opened { path: path.to_owned(), file, made }))
+    }
+
+    fn write(&mut self, text: &str) -> Result<()> {
+        let opened = match self {
+            Place::Stdout => return output::print(text),
+            Place::File(opened) => opened,
+        };
+        opened.replace(text).with_context(|| format!("write {}", opened.path.display()))?;
+        opened.made = false;
+        Ok(())
+    }
 }
 
-fn write(file: &Path, text: &str) -> Result<()> {
-    if is_stdout(file) {
-        return output::print(text);
+impl Opened {
+    fn replace(&mut self, text: &str) -> std::io::Result<()> {
+        // A pipe has no length and no place.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+            self.file.rewind()?;
+        }
+        self.file.write_all(text.as_bytes())
     }
-    fs::write(file, text).with_context(|| format!("write {}", file.display()))
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.made {
+            // Empty, and nobody's but this audit's.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use airlock_grader::journal::{Decision, Event, Outcome, Record};
 use airlock_grader::receipt::SecretKey;
-use airlock_grader::run::{CreateOptions, Ending, Means, Programs, Supervisor};
+use airlock_grader::run::{CreateOptions, Ending, MAKING, Means, Programs, RunError, Supervisor};
 use airlock_policy::{BestEffort, Overrides};
 use airlock_runtime::launcher::Launcher;
 use anyhow::{Context, Result, bail};
@@ -27,6 +27,7 @@ const INTERRUPTED: u8 = 3;
 pub(crate) fn run(args: RunTaskArgs) -> Result<ExitCode> {
     let best_effort = args.best_effort.iter().map(|word| clause(word)).collect::<Result<_>>()?;
     let explore = args.explore.as_deref().map(time).transpose()?;
+    let named = args.run.is_some();
     let path = match args.run {
         Some(path) => path,
         None => default_run(&args.task)?,
@@ -40,7 +41,14 @@ pub(crate) fn run(args: RunTaskArgs) -> Result<ExitCode> {
         best_effort,
     };
     can_be_limited(&options, &args.supervisor)?;
-    lead(&args.supervisor, &path, |means| Ok(Supervisor::create(&path, options, means)?))
+    lead(&args.supervisor, &path, |means| {
+        Supervisor::create(&path, options, means).map_err(|error| match &error {
+            RunError::Directory(at) if !named && at.step == MAKING && at.path == path => {
+                anyhow::Error::new(error).context("no run can be made here; name its directory with --run")
+            }
+            _ => error.into(),
+        })
+    })
 }
 
 /// Tells before a run is made that this host cannot limit its sandboxes.

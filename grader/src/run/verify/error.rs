@@ -1,12 +1,15 @@
 //! What does not fit in a run.
 
 use std::fmt;
+use std::io::ErrorKind;
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 
 use crate::Digest;
 use crate::journal::JournalError;
 use crate::receipt::ReceiptError;
+use crate::run::directory::FINDING;
 use crate::run::{DirectoryError, RunError};
 use crate::seal::SealError;
 
@@ -16,6 +19,12 @@ pub enum VerifyError {
     /// A file or directory of the run could not be read.
     #[error("cannot be verified")]
     Directory(#[from] DirectoryError),
+    /// There is nothing that could be verified.
+    #[error("{path} is no run: it has neither a receipt.json nor a run.json")]
+    NoRun {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Something in the run directory is no file of a run: a link, a FIFO, a device; or it could not be read.
     #[error("{0}")]
     Tree(Box<SealError>),
@@ -129,15 +138,17 @@ impl VerifyError {
     /// Whether the host failed to look, so that nothing is said of the run.
     pub fn is_failure(&self) -> bool {
         match self {
-            VerifyError::Directory(error) => error.source.kind() != std::io::ErrorKind::NotFound,
+            VerifyError::NoRun { .. } => true,
+            // A file of a run that is there may have gone; without the run's own directory there is none.
+            VerifyError::Directory(error) => {
+                error.step == FINDING || error.source.kind() != ErrorKind::NotFound
+            }
             VerifyError::Tree(error) => match &**error {
                 SealError::Entry { source, .. } => !matches!(*source, Errno::NOENT | Errno::LOOP),
                 SealError::Lease { .. } | SealError::Changed { .. } => true,
                 _ => false,
             },
-            VerifyError::Journal(JournalError::Io { source, .. }) => {
-                source.kind() != std::io::ErrorKind::NotFound
-            }
+            VerifyError::Journal(JournalError::Io { source, .. }) => source.kind() != ErrorKind::NotFound,
             _ => false,
         }
     }

@@ -14,6 +14,7 @@ mod evidence;
 mod files;
 mod order;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD};
@@ -187,7 +188,14 @@ fn has_receipt(directory: &RunDirectory) -> Result<bool, VerifyError> {
 
 /// What can be said of a run that has no receipt yet: whether its journal is whole.
 fn unfinished(directory: &RunDirectory) -> Result<VerifyError, VerifyError> {
-    let (_, genesis) = parse_manifest(&super::directory::read_file(&directory.join(RUN_JSON))?)?;
+    let run_json = directory.join(RUN_JSON);
+    let bytes = match super::directory::read_file(&run_json) {
+        Err(error) if error.source.kind() == ErrorKind::NotFound => {
+            return Ok(VerifyError::NoRun { path: directory.path().to_owned() });
+        }
+        read => read?,
+    };
+    let (_, genesis) = parse_manifest(&bytes)?;
     let (records, _) = journal::peek(directory.path(), &genesis)?;
     let closed = matches!(records.last().map(|record| &record.event), Some(Event::Closed { .. }));
     Ok(VerifyError::Unfinished { events: records.len(), closed })

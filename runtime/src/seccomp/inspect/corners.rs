@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::program::{Program, offset, op};
+use super::budget::{Budget, Exhausted, KEPT};
 
 /// Values of each argument that are worth a try, by argument; an argument that no instruction on the way looks at
 /// has none.
@@ -31,12 +32,18 @@ struct Halves {
 /// Follows every way that the program can take for this number.
 ///
 /// A comparison of what is known takes one branch, any other both. Each instruction is visited once for each thing
-/// that the accumulator may hold, so the work is bounded by the program's size.
-pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Corners {
+/// that the accumulator may hold; a chain of masks can make that as many as there are masks.
+pub(super) fn corners(
+    program: &Program,
+    arch: u32,
+    number: u32,
+    budget: &mut Budget,
+) -> Result<Corners, Exhausted> {
     let mut halves: [Halves; 6] = Default::default();
     let mut seen = BTreeSet::new();
     let mut open = vec![(0, Held::Known(0))];
     while let Some((at, held)) = open.pop() {
+        budget.take(KEPT)?;
         let Some(step) = program.instructions.get(at).filter(|_| seen.insert((at, held))) else {
             continue;
         };
@@ -75,7 +82,9 @@ pub(super) fn corners(program: &Program, arch: u32, number: u32) -> Corners {
             _ => go(0, Held::Anything),
         }
     }
-    halves.map(|halves| halves.values())
+    let made = halves.iter().map(Halves::count).fold(0, usize::saturating_add);
+    budget.take(made.saturating_mul(KEPT))?;
+    Ok(halves.map(Halves::values))
 }
 
 impl Held {
@@ -110,8 +119,20 @@ fn note(halves: &mut [Halves; 6], held: Held, constant: u32) {
 }
 
 impl Halves {
+    fn is_empty(&self) -> bool {
+        self.low.is_empty() && self.high.is_empty()
+    }
+
+    /// [`Halves::values`] makes about as many.
+    fn count(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        (self.low.len() + 2).saturating_mul(self.high.len() + 2)
+    }
+
     fn values(self) -> BTreeSet<u64> {
-        if self.low.is_empty() && self.high.is_empty() {
+        if self.is_empty() {
             return BTreeSet::new();
         }
         let mut values = BTreeSet::from(EDGES);

@@ -1,52 +1,68 @@
 //! A program without its document made readable: every way that it can take for a call, and the answer at its end.
 
+use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::fmt;
 
 use super::super::SeccompError;
 use super::super::interpret::SeccompData;
 use super::super::program::{Program, op};
-use super::super::table::Architecture;
+use super::super::table::{Architecture, X32_BIT};
 use super::super::verdict::Verdict;
 use super::Answer;
+use super::budget::{Budget, Exhausted, KEPT, share};
 use super::corners::{Held, load};
-use super::prove::{Disproof, Proof, prove};
+use super::prove::{Disproof, I386, Proof, Said, prove};
 
 /// More ways than this are not told.
 const MOST: usize = 2000;
 
-/// A program that cannot be told in words.
+/// A number that no table has.
+const UNKNOWN: u32 = 0x3fff;
+
+/// Why a call's answer cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Opaque {
-    /// Another architecture.
-    #[error("filters of this architecture are not known")]
-    Architecture,
-    /// It decides by something else than masks and comparisons of the number, the architecture and the arguments.
-    #[error("instruction {at} of the program decides by what cannot be told in words")]
+    /// The program decides by something else than masks and comparisons of the number, the architecture and the
+    /// arguments.
+    #[error("cannot be told: instruction {at} decides by something else than masks and comparisons")]
     Instruction {
         /// Index of the instruction.
         at: usize,
     },
-    /// It has too many ways.
-    #[error("call {number} can take more than {MOST} ways through the program")]
-    Ways {
-        /// Number of the call.
-        number: u32,
-    },
-    /// It leaves itself.
-    #[error("the program has no end")]
+    /// There are too many ways.
+    #[error("cannot be told: more than {MOST} ways lead through the program")]
+    Ways,
+    /// The steps did not suffice.
+    #[error(transparent)]
+    Steps(#[from] Exhausted),
+    /// The program leaves itself.
+    #[error("cannot be told: the program has no end")]
     End,
 }
+
+/// A call's answer, if it can be told.
+pub type Told = Result<Answer, Opaque>;
 
 /// A program read by following it. Nothing is known of the document that it came from.
 #[derive(Clone, Debug)]
 pub struct Decompiled {
+    /// Every known call with its number and answer, by number.
+    pub calls: Vec<(&'static str, u32, Told)>,
+    /// The answer to a number that no table has.
+    pub unknown: Told,
+    /// The answer to the first call of x32, which stands for all of them.
+    pub x32: Told,
+    /// The answer to the first call of i386, which stands for all of them.
+    pub i386: Told,
     arch: Architecture,
     program: Program,
+    steps: u64,
 }
 
 /// A way through the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Way {
+pub(super) struct Way {
     tests: Vec<HalfTest>,
     verdict: Verdict,
 }
@@ -63,64 +79,54 @@ struct HalfTest {
 }
 
 impl Decompiled {
-    /// Follows every way for every known call once.
+    /// Follows every way for every known call within `steps` ([`STEPS`](super::STEPS)) in all.
     ///
     /// # Errors
-    /// What cannot be told in words.
-    pub fn of(program: &Program) -> Result<Self, Opaque> {
-        let arch = Architecture::native().map_err(|_: SeccompError| Opaque::Architecture)?;
-        let all = Decompiled { arch, program: program.clone() };
-        arch.all().iter().try_for_each(|(_, number)| ways(program, arch.audit(), *number).map(drop))?;
-        Ok(all)
-    }
-
-    /// Every known call with its number and answer, by number.
-    pub fn calls(&self) -> impl Iterator<Item = (&'static str, u32, Answer)> {
-        let mut calls: Vec<_> = self.arch.all().to_vec();
-        calls.sort_by_key(|(_, number)| *number);
-        calls
-            .into_iter()
-            .filter_map(|(name, number)| Some((name, number, self.answer(self.arch.audit(), number)?)))
-    }
-
-    /// The answer to a number of an architecture (`AUDIT_ARCH_*`), if it can be told.
-    pub fn answer(&self, arch: u32, number: u32) -> Option<Answer> {
-        Some(told(&ways(&self.program, arch, number).ok()?))
+    /// There is no table for this machine.
+    pub fn of(program: &Program, steps: u64) -> Result<Self, SeccompError> {
+        let arch = Architecture::native()?;
+        let mut known: Vec<_> = arch.all().to_vec();
+        known.sort_by_key(|(_, number)| *number);
+        let others = [(arch.audit(), UNKNOWN), (arch.audit(), X32_BIT), (I386, 1)];
+        let numbers: Vec<_> = known.iter().map(|(_, number)| (arch.audit(), *number)).chain(others).collect();
+        let Ok(mut told) = share(&numbers, steps, |call, budget| {
+            Ok::<_, Infallible>(ways(program, *call, budget).map(|ways| told(&ways)))
+        });
+        let mut last = || told.pop().unwrap_or(Err(Opaque::End));
+        let (i386, x32, unknown) = (last(), last(), last());
+        let calls = known.into_iter().zip(told).map(|((name, number), told)| (name, number, told)).collect();
+        Ok(Decompiled { calls, unknown, x32, i386, arch, program: program.clone(), steps })
     }
 
     /// Executes the program for the numbers 0 to 600 of this architecture, their x32 forms and i386, with the corner
-    /// values of each argument that it looks at, and compares each answer with the way that was told.
+    /// values of each argument that it looks at, and compares each answer with the way that was told. It takes as many
+    /// steps as telling did at most.
     ///
     /// # Errors
     /// A call that the program answers otherwise.
     pub fn prove(&self) -> Result<Proof, Disproof> {
-        let mut last: Option<((u32, u32), Vec<Way>)> = None;
-        prove(&self.program, self.arch, |data| {
-            let call = (data.arch, data.number);
-            let known = last.take().filter(|(of, _)| *of == call);
-            let (_, ways) =
-                last.insert(known.unwrap_or_else(|| {
-                    (call, ways(&self.program, data.arch, data.number).unwrap_or_default())
-                }));
-            let way = ways.iter().find(|way| way.tests.iter().all(|test| test.passes(data)));
-            // No way at all is an answer that no program gives.
-            way.map_or(Verdict::Trace(u16::MAX), |way| way.verdict)
-        })
+        prove(&self.program, self.arch, self.steps, |call, budget| ways(&self.program, call, budget).ok())
     }
 }
 
-/// Every way that the program can take for this number, in the order of its branches.
-fn ways(program: &Program, arch: u32, number: u32) -> Result<Vec<Way>, Opaque> {
+/// Every way that the program can take for this call, in the order of its branches.
+pub(super) fn ways(
+    program: &Program,
+    (arch, number): (u32, u32),
+    budget: &mut Budget,
+) -> Result<Vec<Way>, Opaque> {
     let mut ways = Vec::new();
     let mut open = vec![(0_usize, Held::Known(0), Vec::<HalfTest>::new())];
     while let Some((at, held, tests)) = open.pop() {
+        budget.take(1)?;
         let step = program.instructions.get(at).ok_or(Opaque::End)?;
         let to = |skip: usize| at.saturating_add(1).saturating_add(skip);
         match step.code {
             op::RETURN => {
+                budget.take(KEPT * (1 + tests.len()))?;
                 ways.push(Way { tests, verdict: Verdict::from_raw(step.k) });
                 if ways.len() > MOST {
-                    return Err(Opaque::Ways { number });
+                    return Err(Opaque::Ways);
                 }
             }
             op::JUMP => open.push((to(step.k as usize), held, tests)),
@@ -132,6 +138,7 @@ fn ways(program: &Program, arch: u32, number: u32) -> Result<Vec<Way>, Opaque> {
                     Held::Known(value) if compare(step.code, value, step.k) => open.push((yes, held, tests)),
                     Held::Known(_) => open.push((no, held, tests)),
                     Held::Part { arg, high, mask } => {
+                        budget.take(KEPT * (1 + tests.len()))?;
                         let test = HalfTest { arg, high, mask, code: step.code, value: step.k, holds: true };
                         // The last one pushed is followed first.
                         for (target, holds) in [(no, false), (yes, true)] {
@@ -153,6 +160,20 @@ fn ways(program: &Program, arch: u32, number: u32) -> Result<Vec<Way>, Opaque> {
     Ok(ways)
 }
 
+impl Said for Vec<Way> {
+    fn verdict(&self, data: &SeccompData, budget: &mut Budget) -> Result<Verdict, Exhausted> {
+        for way in self {
+            let passed = way.tests.iter().take_while(|test| test.passes(data)).count();
+            budget.take(1 + passed)?;
+            if passed == way.tests.len() {
+                return Ok(way.verdict);
+            }
+        }
+        // No way at all is an answer that no program gives.
+        Ok(Verdict::Trace(u16::MAX))
+    }
+}
+
 fn compare(code: u16, value: u32, constant: u32) -> bool {
     match code {
         op::JEQ => value == constant,
@@ -170,17 +191,28 @@ impl HalfTest {
         compare(self.code, half & self.mask, self.value) == self.holds
     }
 
-    fn same_half(self, other: HalfTest) -> bool {
-        (self.arg, self.high, self.mask) == (other.arg, other.high, other.mask)
+    /// What is compared: the argument, its half, the mask.
+    fn part(self) -> (usize, bool, u32) {
+        (self.arg, self.high, self.mask)
     }
 
     fn is(self) -> bool {
         self.code == op::JEQ && self.holds
     }
 
+    /// It says all of its half.
+    fn is_whole(self) -> bool {
+        self.is() && self.mask == u32::MAX
+    }
+
+    /// Together they say all of an argument.
+    fn completes(self, other: HalfTest) -> bool {
+        self.is_whole() && other.is_whole() && self.arg == other.arg && self.high != other.high
+    }
+
     /// Both cannot be.
     fn excludes(self, other: HalfTest) -> bool {
-        if !self.same_half(other) {
+        if self.part() != other.part() {
             return false;
         }
         let fixed = |one: HalfTest, other: HalfTest| {
@@ -193,9 +225,12 @@ impl HalfTest {
 
 /// Ways as conditions: the answer that most of them end in is what holds otherwise.
 fn told(ways: &[Way]) -> Answer {
-    let count = |verdict: Verdict| ways.iter().filter(|way| way.verdict == verdict).count();
+    let mut counts: HashMap<Verdict, usize> = HashMap::new();
+    for way in ways {
+        *counts.entry(way.verdict).or_default() += 1;
+    }
     // Of two that are as common, the refusal, so that what is told is what may be done.
-    let rank = |verdict: &Verdict| (count(*verdict), !verdict.lets_through());
+    let rank = |verdict: &Verdict| (counts.get(verdict).copied(), !verdict.lets_through());
     let otherwise = ways.iter().map(|way| way.verdict).max_by_key(rank);
     let otherwise = otherwise.unwrap_or(Verdict::KillProcess);
     let others = ways.iter().filter(|way| way.verdict != otherwise);
@@ -204,28 +239,22 @@ fn told(ways: &[Way]) -> Answer {
 
 /// What must be so, without what follows from it.
 fn words(tests: &[HalfTest]) -> String {
-    let follows =
-        |test: &HalfTest| !test.is() && tests.iter().any(|known| known.is() && known.same_half(*test));
-    let mut left: Vec<HalfTest> = tests.iter().copied().filter(|test| !follows(test)).collect();
+    let fixed: BTreeSet<_> = tests.iter().filter(|test| test.is()).map(|test| test.part()).collect();
+    let says = |test: &HalfTest| test.is() || !fixed.contains(&test.part());
+    let left: Vec<HalfTest> = tests.iter().copied().filter(says).collect();
     let mut said = Vec::new();
-    while let Some(test) = left.first().copied() {
-        left.remove(0);
+    for (at, test) in left.iter().enumerate() {
         // Both halves of one argument are a number of 64 bits.
-        let other = left.iter().position(|other| {
-            other.is()
-                && test.is()
-                && other.arg == test.arg
-                && other.high != test.high
-                && (other.mask, test.mask) == (u32::MAX, u32::MAX)
-        });
-        said.push(match other.map(|other| left.remove(other)) {
-            Some(other) => {
-                let (high, low) =
-                    if test.high { (test.value, other.value) } else { (other.value, test.value) };
-                format!("arg{} == {:#x}", test.arg, u64::from(high) << 32 | u64::from(low))
+        let other = test.is_whole().then(|| left.iter().position(|other| test.completes(*other))).flatten();
+        match other {
+            Some(before) if before < at => {}
+            Some(after) => {
+                let (low, high) = if test.high { (left[after], *test) } else { (*test, left[after]) };
+                let value = u64::from(high.value) << 32 | u64::from(low.value);
+                said.push(format!("arg{} == {value:#x}", test.arg));
             }
-            None => test.to_string(),
-        });
+            None => said.push(test.to_string()),
+        }
     }
     said.join(" and ")
 }

@@ -3,6 +3,7 @@
 //! The table is read from the document and the answers come from the program, so a mistake in either shows. A program
 //! whose document nobody has, such as that of a running process, is read by following it ([`Decompiled`]).
 
+mod budget;
 mod corners;
 mod decompile;
 mod prove;
@@ -19,7 +20,8 @@ use super::rules::{Condition, Decision, Decisions, Rule, Test, decide};
 use super::table::{Architecture, X32_BIT};
 use super::verdict::Verdict;
 
-pub use decompile::{Decompiled, Opaque};
+pub use budget::{Exhausted, STEPS};
+pub use decompile::{Decompiled, Opaque, Told};
 pub use prove::{Disproof, Proof};
 
 /// What a document says of every call of this machine's architecture.
@@ -69,8 +71,12 @@ impl FilterTable {
         if data.number >= X32_BIT {
             return Verdict::KillProcess;
         }
-        let known = usize::try_from(data.number).ok().and_then(|at| self.decisions.known.get(at));
-        known.unwrap_or(&self.decisions.unknown).on(&data.args)
+        self.decision(data.number).on(&data.args)
+    }
+
+    fn decision(&self, number: u32) -> &Decision {
+        let known = usize::try_from(number).ok().and_then(|at| self.decisions.known.get(at));
+        known.unwrap_or(&self.decisions.unknown)
     }
 }
 

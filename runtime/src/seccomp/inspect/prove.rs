@@ -9,24 +9,37 @@ use super::super::program::Program;
 use super::super::table::{Architecture, X32_BIT};
 use super::super::verdict::Verdict;
 use super::FilterTable;
+use super::budget::{Budget, Exhausted, share};
 use super::corners::{EDGES, corners};
 
 /// Numbers that are tried, well beyond any table's.
 const LAST: u32 = 600;
 /// `AUDIT_ARCH_I386`: what int 0x80 uses on a 64-bit kernel.
-const I386: u32 = 0x4000_0003;
+pub(super) const I386: u32 = 0x4000_0003;
 /// More combinations of arguments than this are tried by pairs of arguments.
 const MOST: usize = 100_000;
 
 /// What was executed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Calls, of any architecture.
+    /// Calls of any architecture that were tried as below.
     pub numbers: u64,
-    /// Executions of the program, each with its arguments.
+    /// Executions of the program for them, each with its arguments.
     pub cases: u64,
     /// Calls with too many combinations to try them all; of them, every pair of arguments was tried in full.
     pub by_pairs: u64,
+    /// Calls for which the steps did not suffice, as architecture (`AUDIT_ARCH_*`) and number: of them, nothing is proven.
+    pub undecided: Vec<(u32, u32)>,
+    /// How many steps there were for all of them.
+    pub steps: u64,
+}
+
+impl Proof {
+    /// This call of the machine's own architecture was tried.
+    pub fn covers(&self, number: u32) -> bool {
+        let native = Architecture::native().map(Architecture::audit);
+        native.is_ok_and(|native| !self.undecided.contains(&(native, number)))
+    }
 }
 
 /// A call that the program answers otherwise than the table says.
@@ -50,64 +63,126 @@ pub enum Disproof {
     Malformed(#[from] Fault),
 }
 
-impl FilterTable {
-    /// Executes `program` for the numbers 0 to 600 of this architecture, their x32 forms and i386, with the corner
-    /// values of each argument that the program looks at, and compares each answer with the table's.
-    pub fn prove(&self, program: &Program) -> Result<Proof, Disproof> {
-        prove(program, self.arch, |data| self.verdict(data))
+/// What is said of one call.
+pub(super) trait Said {
+    fn verdict(&self, data: &SeccompData, budget: &mut Budget) -> Result<Verdict, Exhausted>;
+}
+
+impl Said for &FilterTable {
+    fn verdict(&self, data: &SeccompData, budget: &mut Budget) -> Result<Verdict, Exhausted> {
+        budget.take(1 + self.decision(data.number).rules.len())?;
+        Ok(FilterTable::verdict(self, data))
     }
 }
 
-/// Compares each answer of `program` with what `table` says of the same call.
-pub(super) fn prove(
+impl FilterTable {
+    /// Executes `program` for the numbers 0 to 600 of this architecture, their x32 forms and i386, with the corner
+    /// values of each argument that the program looks at, and compares each answer with the table's, within
+    /// `steps` ([`STEPS`](super::STEPS)) in all.
+    ///
+    /// # Errors
+    /// A call that the program answers otherwise.
+    pub fn prove(&self, program: &Program, steps: u64) -> Result<Proof, Disproof> {
+        prove(program, self.arch, steps, |_, _| Some(self))
+    }
+}
+
+/// One call tried in full.
+struct Tried {
+    cases: u64,
+    by_pairs: bool,
+}
+
+/// Why one call is not tried to the end.
+enum Stop {
+    Otherwise(Disproof),
+    Undecided,
+}
+
+impl From<Exhausted> for Stop {
+    fn from(_: Exhausted) -> Stop {
+        Stop::Undecided
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        Stop::Otherwise(fault.into())
+    }
+}
+
+/// Compares each answer of `program` with what is said of the same call. Of which nothing is said, nothing is proven.
+pub(super) fn prove<S: Said>(
     program: &Program,
     native: Architecture,
-    mut table: impl FnMut(&SeccompData) -> Verdict,
+    steps: u64,
+    mut say: impl FnMut((u32, u32), &mut Budget) -> Option<S>,
 ) -> Result<Proof, Disproof> {
     let native = native.audit();
     let edges = [X32_BIT - 1, X32_BIT, u32::MAX - 1, u32::MAX];
     let numbers = (0..=LAST).map(|number| (native, number));
     let x32 = (0..=LAST).map(|number| (native, number | X32_BIT));
     let i386 = (0..=LAST).map(|number| (I386, number));
-    let all = numbers.chain(x32).chain(i386).chain(edges.map(|number| (native, number)));
-    let mut proof = Proof::default();
-    for (arch, number) in all {
-        call(program, &mut table, arch, number, &mut proof)?;
+    let calls: Vec<(u32, u32)> =
+        numbers.chain(x32).chain(i386).chain(edges.map(|number| (native, number))).collect();
+    let tried = share(&calls, steps, |at, budget| {
+        let Some(said) = say(*at, budget) else { return Ok(None) };
+        match call(program, &said, *at, budget) {
+            Ok(tried) => Ok(Some(tried)),
+            Err(Stop::Undecided) => Ok(None),
+            Err(Stop::Otherwise(disproof)) => Err(disproof),
+        }
+    })?;
+    let mut proof = Proof { steps, ..Proof::default() };
+    for (at, tried) in calls.into_iter().zip(tried) {
+        let Some(Tried { cases, by_pairs }) = tried else {
+            proof.undecided.push(at);
+            continue;
+        };
+        proof.numbers += 1;
+        proof.cases += cases;
+        proof.by_pairs += u64::from(by_pairs);
     }
     Ok(proof)
 }
 
 fn call(
     program: &Program,
-    table: &mut impl FnMut(&SeccompData) -> Verdict,
-    arch: u32,
-    number: u32,
-    proof: &mut Proof,
-) -> Result<(), Disproof> {
-    proof.numbers += 1;
-    let corners = corners(program, arch, number);
+    said: &impl Said,
+    (arch, number): (u32, u32),
+    budget: &mut Budget,
+) -> Result<Tried, Stop> {
+    let corners = corners(program, arch, number, budget)?;
+    let mut cases = 0;
     let mut check = |args: [u64; 6]| {
         let data = SeccompData { number, arch, instruction_pointer: 0, args };
-        let (table, answer) = (table(&data), interpret::run(program, &data)?);
-        proof.cases += 1;
-        if table == answer { Ok(()) } else { Err(Disproof::Answer { data, table, program: answer }) }
+        let table = said.verdict(&data, budget)?;
+        let (answer, executed) = interpret::counted(program, &data)?;
+        budget.take(executed)?;
+        cases += 1;
+        if table == answer {
+            Ok(())
+        } else {
+            Err(Stop::Otherwise(Disproof::Answer { data, table, program: answer }))
+        }
     };
     // What no instruction looks at must not matter.
     EDGES.iter().try_for_each(|edge| check([*edge; 6]))?;
     let looked_at: Vec<usize> = (0..6).filter(|arg| !corners[*arg].is_empty()).collect();
     let combinations = looked_at.iter().map(|arg| corners[*arg].len()).fold(1, usize::saturating_mul);
-    if combinations <= MOST {
-        return product(&looked_at, &corners, [0; 6], &mut check);
-    }
-    for (at, first) in looked_at.iter().enumerate() {
-        for second in &looked_at[at + 1..] {
-            for rest in EDGES {
-                product(&[*first, *second], &corners, [rest; 6], &mut check)?;
+    let by_pairs = looked_at.len() > 2 && combinations > MOST;
+    if by_pairs {
+        for (at, first) in looked_at.iter().enumerate() {
+            for second in &looked_at[at + 1..] {
+                for rest in EDGES {
+                    product(&[*first, *second], &corners, [rest; 6], &mut check)?;
+                }
             }
         }
+    } else {
+        product(&looked_at, &corners, [0; 6], &mut check)?;
     }
-    proof.by_pairs += 1;
-    Ok(())
+    Ok(Tried { cases, by_pairs })
 }
 
 /// Every combination of the values of these arguments.
@@ -115,8 +190,8 @@ fn product(
     args: &[usize],
     values: &[BTreeSet<u64>; 6],
     so_far: [u64; 6],
-    check: &mut impl FnMut([u64; 6]) -> Result<(), Disproof>,
-) -> Result<(), Disproof> {
+    check: &mut impl FnMut([u64; 6]) -> Result<(), Stop>,
+) -> Result<(), Stop> {
     let Some((first, rest)) = args.split_first() else {
         return check(so_far);
     };

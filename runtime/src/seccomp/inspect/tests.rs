@@ -9,8 +9,10 @@ fn document(text: &str) -> LinuxSeccomp {
 fn the_built_in_profiles_are_what_their_tables_say() {
     for name in PROFILES {
         let document = profile(name).unwrap();
-        let proof = FilterTable::of(&document).unwrap().prove(&compile(&document).unwrap()).unwrap();
+        let proof = FilterTable::of(&document).unwrap();
+        let proof = proof.prove(&compile(&document).unwrap(), STEPS).unwrap();
         assert_eq!((proof.numbers, proof.by_pairs), (3 * 601 + 4, 0), "{name}");
+        assert_eq!(proof.undecided, []);
         assert!(proof.cases > 20_000, "{name}: {proof:?}");
     }
 }
@@ -33,7 +35,7 @@ fn a_call_is_told_in_words() {
         told("ioctl"),
         "errno 25 if arg1 & 0xffffffff == 0x5412; allow if arg0 <= 0x2 and arg2 != 0x7; else errno 1"
     );
-    table.prove(&compile(&document).unwrap()).unwrap();
+    table.prove(&compile(&document).unwrap(), STEPS).unwrap();
 }
 
 /// Without its document, a program is told as its document says.
@@ -42,11 +44,12 @@ fn a_program_is_told_by_following_it() {
     for name in PROFILES {
         let document = profile(name).unwrap();
         let program = compile(&document).unwrap();
-        let read = Decompiled::of(&program).unwrap();
+        let read = Decompiled::of(&program, STEPS).unwrap();
         let proof = read.prove().unwrap();
-        assert_eq!(proof, FilterTable::of(&document).unwrap().prove(&program).unwrap(), "{name}");
         let table = FilterTable::of(&document).unwrap();
-        for ((name, number, told), (_, _, written)) in read.calls().zip(table.calls()) {
+        assert_eq!(proof, table.prove(&program, STEPS).unwrap(), "{name}");
+        for ((name, number, told), (_, _, written)) in read.calls.iter().zip(table.calls()) {
+            let told = told.as_ref().unwrap();
             assert_eq!(told.may_run(), written.may_run(), "{name} {number}: {told} {written}");
             assert_eq!(told.always_runs(), written.always_runs(), "{name} {number}: {told} {written}");
         }
@@ -56,27 +59,129 @@ fn a_program_is_told_by_following_it() {
         {"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 1, "op": "SCMP_CMP_EQ"}]},
         {"names": ["clone"], "action": "SCMP_ACT_ALLOW",
          "args": [{"index": 0, "value": 2114060288, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}]}]}"#;
-    let read = Decompiled::of(&compile(&document(text)).unwrap()).unwrap();
-    let told = |call| read.calls().find(|(name, ..)| *name == call).unwrap().2.to_string();
+    let read = Decompiled::of(&compile(&document(text)).unwrap(), STEPS).unwrap();
+    let told = |call| answer(&read, call).as_ref().unwrap().to_string();
     assert_eq!((told("read"), told("write")), ("allow".into(), "errno 1".into()));
     assert_eq!(told("socket"), "allow if arg0 == 0x1; else errno 1");
     assert_eq!(told("clone"), "allow if arg0.low & 0x7e020000 == 0x0; else errno 1");
-    assert_eq!(read.answer(0x4000_0003, 1).unwrap().to_string(), "kill process");
+    assert_eq!(read.i386.unwrap().to_string(), "kill process");
+}
+
+fn answer<'a>(read: &'a Decompiled, call: &str) -> &'a Told {
+    &read.calls.iter().find(|(name, ..)| *name == call).unwrap().2
 }
 
 /// The proof of a program's own ways is executed too: another program's ways are no proof.
 #[test]
 fn ways_of_another_program_are_caught() {
-    let document = profile("default").unwrap();
-    let program = compile(&document).unwrap();
-    let read = Decompiled::of(&program).unwrap();
-    let ways = |data: &SeccompData| read.answer(data.arch, data.number).unwrap().otherwise;
-    assert!(matches!(prove::prove(&program, read_arch(), ways), Err(Disproof::Answer { .. })));
-    // A comparison with the index register cannot be told.
+    let program = compile(&profile("default").unwrap()).unwrap();
+    let ways = |call, budget: &mut budget::Budget| decompile::ways(&program, call, budget).ok();
+    let proof = |of: &Program| prove::prove(of, read_arch(), STEPS, ways);
+    proof(&program).unwrap();
+    let other = Program { instructions: vec![RETURN] };
+    assert!(matches!(proof(&other), Err(Disproof::Answer { .. })));
+}
+
+/// A comparison with the index register cannot be told, and the calls that do not come there can.
+#[test]
+fn what_cannot_be_told_is_so_of_those_calls_alone() {
     let x = Instruction { code: 0x1d, jt: 0, jf: 0, k: 0 };
-    let end = Instruction { code: 0x06, jt: 0, jf: 0, k: 0 };
-    let told = Decompiled::of(&Program { instructions: vec![x, end] });
-    assert_eq!(told.unwrap_err(), Opaque::Instruction { at: 0 });
+    let program = Program { instructions: vec![LOAD_NUMBER, jump_if(1, 1, 0), x, RETURN] };
+    let read = Decompiled::of(&program, STEPS).unwrap();
+    assert_eq!(answer(&read, "write").as_ref().unwrap().to_string(), "kill thread");
+    assert_eq!(*answer(&read, "read"), Err(Opaque::Instruction { at: 2 }));
+    let proof = read.prove().unwrap();
+    assert!(proof.covers(1) && !proof.covers(0));
+}
+
+const LOAD_NUMBER: Instruction = Instruction { code: 0x20, jt: 0, jf: 0, k: 0 };
+const RETURN: Instruction = Instruction { code: 0x06, jt: 0, jf: 0, k: 0 };
+
+fn jump_if(k: u32, jt: u8, jf: u8) -> Instruction {
+    Instruction { code: 0x15, jt, jf, k }
+}
+
+/// What one call may be made to do: `blocks` are there for read(2) alone, whose number is 0.
+fn hostile(block: impl Fn(u32) -> Vec<Instruction>) -> Program {
+    let mut instructions = vec![LOAD_NUMBER, jump_if(0, 1, 0), RETURN];
+    let allow = Instruction { k: Verdict::Allow.raw(), ..RETURN };
+    let mut count = 0;
+    while instructions.len() + 8 < crate::seccomp::MAX_INSTRUCTIONS {
+        instructions.extend(block(count));
+        count += 1;
+    }
+    instructions.extend([jump_if(7, 0, 1), allow, RETURN]);
+    Program { instructions }
+}
+
+/// Programs as long as the kernel takes, made to be followed for ever: ways that part and meet, thousands of values of
+/// every argument, masks that pile up, and one way that has thousands of tests.
+fn hostile_programs() -> [Program; 4] {
+    let load = |n: u32| Instruction { code: 0x20, k: 16 + 4 * (n % 12), ..RETURN };
+    let set = |bit: u32| Instruction { code: 0x45, jt: 1, jf: 0, k: 1 << (bit % 32) };
+    let and = |bit: u32| Instruction { code: 0x54, k: !(1 << (bit % 32)), ..RETURN };
+    let scattered = |n: u32| n.wrapping_mul(0x9e37_79b1);
+    [
+        hostile(|n| vec![load(n), jump_if(scattered(n), 1, 0), load(n + 5)]),
+        hostile(|n| vec![load(n), Instruction { code: 0x25, ..jump_if(scattered(n), 0, 0) }]),
+        hostile(|n| vec![set(n / 12), and(n), if n % 40 == 0 { load(n) } else { set(n + 3) }, and(n + 1)]),
+        hostile(|n| vec![load(0), jump_if(n, 0, 1), RETURN]),
+    ]
+}
+
+/// The work is bounded and not the time, so the same is decided everywhere.
+#[test]
+fn a_hostile_filter_takes_no_more_than_its_steps() {
+    for (at, mut program) in hostile_programs().into_iter().enumerate() {
+        let read = Decompiled::of(&program, STEPS / 10).unwrap();
+        let proof = read.prove().unwrap();
+        assert_eq!(*answer(&read, "read"), Err(Exhausted { steps: STEPS / 10 }.into()), "{at}");
+        assert_eq!(proof.undecided, [(read_arch().audit(), 0), (0x4000_0003, 0)], "{at}");
+        // Whoever fills one call takes nothing from the others.
+        assert_eq!(answer(&read, "write").as_ref().unwrap().to_string(), "kill thread", "{at}");
+        // The same for every call.
+        program.instructions.drain(..3);
+        let read = Decompiled::of(&program, STEPS / 10).unwrap();
+        let proof = read.prove().unwrap();
+        assert!(!proof.covers(0) && answer(&read, "read").is_err(), "{at}");
+    }
+}
+
+#[test]
+fn steps_that_do_not_suffice_give_no_answer() {
+    let program = compile(&profile("default").unwrap()).unwrap();
+    let read = Decompiled::of(&program, 0).unwrap();
+    let none = Err(Opaque::Steps(Exhausted { steps: 0 }));
+    assert!(read.calls.iter().all(|(.., told)| *told == none));
+    assert_eq!(none.clone().unwrap_err().to_string(), "not decided within 0 steps");
+    assert_eq!((&read.unknown, &read.x32, &read.i386), (&none, &none, &none));
+    let proof = FilterTable::of(&profile("default").unwrap()).unwrap().prove(&program, 0).unwrap();
+    assert_eq!((proof.numbers, proof.cases, proof.undecided.len()), (0, 0, 3 * 601 + 4));
+    // With a few of them, what is decided is right.
+    let all = Decompiled::of(&program, STEPS).unwrap();
+    for steps in [10_000, 50_000, 200_000] {
+        let some = Decompiled::of(&program, steps).unwrap();
+        let decided = some.calls.iter().zip(&all.calls).filter(|(some, _)| some.2.is_ok());
+        assert!(decided.clone().all(|(some, all)| some == all));
+        let proof = some.prove().unwrap();
+        assert_eq!(proof.numbers + proof.undecided.len() as u64, 3 * 601 + 4);
+    }
+}
+
+/// Names may be repeated without end: what they cost is bounded before a program is there to be measured.
+#[test]
+fn a_document_may_not_repeat_itself_without_end() {
+    let names = |count: usize| vec!["\"read\""; count].join(",");
+    let text = |count| {
+        format!(
+            r#"{{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{{"names": [{}], "action": "SCMP_ACT_ALLOW",
+                "args": [{{"index": 0, "value": 0, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}}]}}]}}"#,
+            names(count)
+        )
+    };
+    compile(&document(&text(4096))).unwrap();
+    let error = compile(&document(&text(4097))).unwrap_err();
+    assert!(matches!(error, SeccompError::Rules { ref call } if call == "read"), "{error}");
 }
 
 fn read_arch() -> Architecture {
@@ -97,7 +202,7 @@ fn a_corrupted_instruction_is_caught() {
     );
     let table = FilterTable::of(&document).unwrap();
     let program = compile(&document).unwrap();
-    table.prove(&program).unwrap();
+    table.prove(&program, STEPS).unwrap();
     let (mut caught, mut same) = (0, 0);
     for at in 0..program.instructions.len() {
         let original = program.instructions[at];
@@ -106,7 +211,7 @@ fn a_corrupted_instruction_is_caught() {
         for instruction in bits.chain([swapped]).filter(|instruction| *instruction != original) {
             let mut changed = program.clone();
             changed.instructions[at] = instruction;
-            if table.prove(&changed).is_err() {
+            if table.prove(&changed, STEPS).is_err() {
                 caught += 1;
             } else {
                 same += 1;
@@ -140,7 +245,7 @@ fn a_table_of_another_document_is_no_proof() {
     let document = profile("default").unwrap();
     let mut other = document.clone();
     set_action(&mut other, "keyctl", oci_spec::runtime::LinuxSeccompAction::ScmpActAllow, None);
-    let disproof = FilterTable::of(&document).unwrap().prove(&compile(&other).unwrap()).unwrap_err();
+    let disproof = FilterTable::of(&document).unwrap().prove(&compile(&other).unwrap(), STEPS).unwrap_err();
     let Disproof::Answer { data, table, program } = disproof else { panic!("{disproof}") };
     assert_eq!((data.number, table, program), (250, Verdict::Errno(1), Verdict::Allow));
 }

@@ -1,7 +1,7 @@
 //! What the rules found: a bar of severities, and each finding with its evidence and remedy.
 
 use airlock_grader::report::html::Html;
-use airlock_policy::audit::{Audited, Finding, SEVERITIES, Severity};
+use airlock_policy::audit::{Audited, Finding, SEVERITIES, Severity, Unread};
 
 pub(super) fn write(html: &mut Html, audited: &[Audited]) {
     for one in audited {
@@ -14,6 +14,17 @@ pub(super) fn write(html: &mut Html, audited: &[Audited]) {
         for found in &one.findings {
             html.element("article", &[("class", &"finding")], |html| finding(html, found));
         }
+    }
+}
+
+/// What nothing is known of.
+pub(super) fn unread(html: &mut Html, unread: &[Unread]) {
+    for one in unread {
+        html.element("h3", &[], |html| html.foreign(&one.name));
+        html.element("p", &[("class", &"bad")], |html| {
+            html.markup("Not audited: ");
+            html.foreign(&one.why);
+        });
     }
 }
 

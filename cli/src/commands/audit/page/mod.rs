@@ -7,7 +7,7 @@ mod tried;
 use std::fmt::Display;
 
 use airlock_grader::report::{html::Html, page, section};
-use airlock_policy::audit::{Audited, Exposure};
+use airlock_policy::audit::{self, Audited, Exposure};
 use airlock_runtime::probe::{Matrix, Verdict};
 
 use super::probes::Report;
@@ -15,15 +15,22 @@ use super::probes::Report;
 const STYLE: &str = include_str!("style.css");
 
 /// Of `airlock audit FILE...`.
-pub(super) fn findings(audited: &[Audited]) -> String {
-    let names: Vec<&str> = audited.iter().map(|one| one.name.as_str()).collect();
+pub(super) fn findings(report: &audit::Report) -> String {
+    let read = report.audited.iter().map(|one| one.name.as_str());
+    let names: Vec<&str> = read.chain(report.unread.iter().map(|one| one.name.as_str())).collect();
     audit(names.join(", "), |html| {
         facts(html, |html| {
-            for one in audited {
+            for one in &report.audited {
                 fact(html, format_args!("exposure of {}", one.name), one.exposure);
             }
+            if !report.unread.is_empty() {
+                fact(html, "could not be audited", report.unread.len());
+            }
         });
-        section(html, "findings", "Findings", |html| findings::write(html, audited));
+        section(html, "findings", "Findings", |html| {
+            findings::write(html, &report.audited);
+            findings::unread(html, &report.unread);
+        });
     })
 }
 

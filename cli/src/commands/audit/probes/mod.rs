@@ -20,11 +20,11 @@ use super::page;
 use crate::audit_live_args::ProbeArgs;
 
 /// `airlock audit --probe POLICY`, alone or beside other launchers.
-pub(super) fn probe(policy: &str, args: &ProbeArgs, output: &Output) -> Result<ExitCode> {
+pub(super) fn probe(policy: &str, args: &ProbeArgs, output: &mut Output) -> Result<ExitCode> {
     let spec = super::super::spec(policy, overrides(args), vec!["probe".into()])?;
     let audited = super::one(policy)?;
-    let runner = runner(args)?;
     let peers = peers::Peer::all(args)?;
+    let runner = runner(args)?;
     let tenancy = tenancy(&spec)?;
     let setting = runner.setting(spec, tenancy.as_ref().map(|tenancy| tenancy.selection().clone()))?;
     let inside = runner.run(&setting)?;
@@ -38,7 +38,7 @@ pub(super) fn probe(policy: &str, args: &ProbeArgs, output: &Output) -> Result<E
 }
 
 /// `airlock audit --mutate POLICY`.
-pub(super) fn mutate(policy: &str, args: &ProbeArgs, output: &Output) -> Result<ExitCode> {
+pub(super) fn mutate(policy: &str, args: &ProbeArgs, output: &mut Output) -> Result<ExitCode> {
     let spec = super::super::spec(policy, overrides(args), vec!["probe".into()])?;
     let audited = super::one(policy)?;
     let runner = runner(args)?;

@@ -3,11 +3,11 @@
 mod process;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::process::ExitCode;
 
 use airlock_policy::audit::Subject;
-use airlock_runtime::seccomp::{Answer, FilterTable, Program, Proof};
+use airlock_runtime::seccomp::{Answer, Exhausted, FilterTable, Program, Proof, STEPS, Told};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
@@ -16,6 +16,8 @@ use crate::output;
 
 /// A filter whose table was proven.
 struct Proven {
+    /// As the command line has it.
+    name: String,
     table: FilterTable,
     program: Program,
     proof: Proof,
@@ -38,6 +40,7 @@ pub(crate) fn seccomp(args: &SeccompArgs) -> Result<ExitCode> {
             output::print(&format!("\nthe program\n{}", filter.program))?;
         }
     }
+    all_decided(name, &filter.proof)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -47,9 +50,10 @@ fn proven(name: &str) -> Result<Proven> {
         bail!("{name}: no system call is filtered");
     };
     let table = FilterTable::of(document)?;
-    let proof =
-        table.prove(program).with_context(|| format!("{name}: the table is not what the filter does"))?;
-    Ok(Proven { table, program: program.clone(), proof })
+    let proof = table
+        .prove(program, STEPS)
+        .with_context(|| format!("{name}: the table is not what the filter does"))?;
+    Ok(Proven { name: name.to_owned(), table, program: program.clone(), proof })
 }
 
 /// What `--json` says of one filter.
@@ -58,6 +62,8 @@ struct Json {
     digest: String,
     instructions: usize,
     executed: u64,
+    /// Calls of any architecture of which nothing is proven.
+    undecided: usize,
     other_architectures: &'static str,
     x32: &'static str,
     unknown: String,
@@ -69,7 +75,11 @@ struct JsonCall {
     name: &'static str,
     number: u32,
     rules: Vec<JsonRule>,
-    otherwise: String,
+    /// Absent if the answer cannot be told.
+    otherwise: Option<String>,
+    /// Why it cannot be told, or is not proven.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undecided: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -78,40 +88,82 @@ struct JsonRule {
     verdict: String,
 }
 
-/// Name, number, answer.
-type Call = (&'static str, u32, Answer);
+/// One call and what is known of it.
+struct Call {
+    name: &'static str,
+    number: u32,
+    answer: Option<Answer>,
+    /// Why there is no answer, or none that is proven.
+    undecided: Option<String>,
+}
+
+impl Call {
+    fn of(name: &'static str, number: u32, told: Told, proof: &Proof) -> Call {
+        let (answer, undecided) = match told {
+            Err(why) => (None, Some(why.to_string())),
+            Ok(answer) if proof.covers(number) => (Some(answer), None),
+            Ok(answer) => {
+                let exhausted = Exhausted { steps: proof.steps };
+                (Some(answer), Some(format!("not proven: {exhausted}")))
+            }
+        };
+        Call { name, number, answer, undecided }
+    }
+}
 
 /// The calls that are to be shown; all if none is named.
 fn chosen(calls: impl Iterator<Item = Call>, named: &[String]) -> Result<Vec<Call>> {
     let calls: Vec<_> = calls.collect();
-    if let Some(unknown) = named.iter().find(|name| !calls.iter().any(|(call, ..)| call == name)) {
+    if let Some(unknown) = named.iter().find(|name| !calls.iter().any(|call| call.name == **name)) {
         bail!("no system call is called `{unknown}`");
     }
     let shown = |name: &str| named.is_empty() || named.iter().any(|wanted| wanted == name);
-    Ok(calls.into_iter().filter(|(name, ..)| shown(name)).collect())
+    Ok(calls.into_iter().filter(|call| shown(call.name)).collect())
 }
 
 /// Calls, a line each.
 fn lines(calls: &[Call]) -> String {
-    let line = |(name, number, answer): &Call| format!("{number:>4}  {name:<24} {answer}\n");
-    calls.iter().map(line).collect()
+    calls.iter().map(|call| format!("{:>4}  {:<24} {call}\n", call.number, call.name)).collect()
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.answer, &self.undecided) {
+            (Some(answer), None) => write!(f, "{answer}"),
+            (Some(answer), Some(why)) => write!(f, "{answer} ({why})"),
+            (None, why) => f.write_str(why.as_deref().unwrap_or("cannot be told")),
+        }
+    }
 }
 
 /// What was executed, in words.
-fn executed(proof: Proof) -> String {
-    let Proof { numbers, cases, by_pairs } = proof;
+fn executed(proof: &Proof) -> String {
+    let Proof { numbers, cases, by_pairs, undecided, .. } = proof;
     let pairs = match by_pairs {
         0 => String::new(),
         some => format!(" ({some} of them by pairs of arguments)"),
     };
-    format!("executed {cases} times over {numbers} calls, each as above{pairs}")
+    let others = match undecided.len() {
+        0 => String::new(),
+        some => format!("; of {some} more nothing is proven"),
+    };
+    format!("executed {cases} times over {numbers} calls, each as above{pairs}{others}")
+}
+
+/// An audit that leaves something open is none, whatever else it says.
+fn all_decided(name: &str, proof: &Proof) -> Result<()> {
+    match proof.undecided.len() {
+        0 => Ok(()),
+        some => bail!("{name}: {some} calls, of all architectures, are not decided"),
+    }
 }
 
 impl JsonCall {
-    fn of((name, number, answer): Call) -> JsonCall {
+    fn of(Call { name, number, answer, undecided }: Call) -> JsonCall {
         let rule = |(when, verdict): (String, _)| JsonRule { when, verdict: format!("{verdict}") };
-        let rules = answer.rules.into_iter().map(rule).collect();
-        JsonCall { name, number, otherwise: answer.otherwise.to_string(), rules }
+        let (rules, otherwise) = answer.map(|answer| (answer.rules, answer.otherwise.to_string())).unzip();
+        let rules = rules.into_iter().flatten().map(rule).collect();
+        JsonCall { name, number, rules, otherwise, undecided }
     }
 }
 
@@ -119,7 +171,8 @@ const KILLED: &str = "kill process";
 
 impl Proven {
     fn calls(&self, named: &[String]) -> Result<Vec<Call>> {
-        chosen(self.table.calls(), named)
+        let calls = self.table.calls();
+        chosen(calls.map(|(name, number, answer)| Call::of(name, number, Ok(answer), &self.proof)), named)
     }
 
     fn json(&self, named: &[String]) -> Result<Json> {
@@ -128,6 +181,7 @@ impl Proven {
             digest: self.program.digest(),
             instructions: self.program.instructions.len(),
             executed: self.proof.cases,
+            undecided: self.proof.undecided.len(),
             other_architectures: KILLED,
             x32: KILLED,
             unknown: self.table.unknown().to_string(),
@@ -142,7 +196,7 @@ impl Proven {
             let _ = writeln!(text, "   *  {:<24} {}", "any other number", self.table.unknown());
             let _ = writeln!(text, "   *  {:<24} {KILLED}", "x32, other architectures");
         }
-        let _ = writeln!(text, "{} instructions; {}", self.program.instructions.len(), executed(self.proof));
+        let _ = writeln!(text, "{} instructions; {}", self.program.instructions.len(), executed(&self.proof));
         Ok(text)
     }
 }
@@ -159,7 +213,9 @@ struct Change {
 fn diff(args: &SeccompArgs, before: &Proven, after: &Proven) -> Result<ExitCode> {
     let old = before.calls(&args.calls)?;
     let mut changes: BTreeMap<&str, Change> = BTreeMap::new();
-    for ((name, number, old), (_, _, new)) in old.into_iter().zip(after.calls(&args.calls)?) {
+    for (call, new) in old.into_iter().zip(after.calls(&args.calls)?) {
+        let Call { name, number, answer, .. } = call;
+        let (Some(old), Some(new)) = (answer, new.answer) else { continue };
         if old != new {
             let what = kind(&old, &new);
             changes.insert(name, Change { number, what, before: old.to_string(), after: new.to_string() });
@@ -180,6 +236,7 @@ fn diff(args: &SeccompArgs, before: &Proven, after: &Proven) -> Result<ExitCode>
         }
         output::print(&text)?;
     }
+    [before, after].into_iter().try_for_each(|one| all_decided(&one.name, &one.proof))?;
     Ok(ExitCode::from(u8::from(!changes.is_empty())))
 }
 

@@ -4,23 +4,18 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use airlock_runtime::live;
-use airlock_runtime::seccomp::{Answer, Decompiled, Program, Proof, X32_BIT};
+use airlock_runtime::seccomp::{Decompiled, Program, Proof, STEPS, Told};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use super::{Call, JsonCall, chosen, executed, lines};
+use super::{Call, JsonCall, all_decided, chosen, executed, lines};
 use crate::audit_args::SeccompArgs;
 use crate::output;
 
-/// `AUDIT_ARCH_I386`: what int 0x80 uses on a 64-bit kernel.
-const I386: u32 = 0x4000_0003;
-/// `AUDIT_ARCH_X86_64`.
-const NATIVE: u32 = 0xc000_003e;
-/// A number that no table has: the first call of i386 and x32 stands for theirs.
-const UNKNOWN: u32 = 0x3fff;
-
 /// A filter that was read from the kernel and proven.
 struct Read {
+    /// `filter 1 of process 12`.
+    name: String,
     program: Program,
     ways: Decompiled,
     proof: Proof,
@@ -31,6 +26,8 @@ struct Json {
     digest: String,
     instructions: usize,
     executed: u64,
+    /// Calls of any architecture of which nothing is proven.
+    undecided: usize,
     unknown: Option<String>,
     x32: Option<String>,
     i386: Option<String>,
@@ -39,27 +36,30 @@ struct Json {
 
 pub(super) fn filters(pid: i32, args: &SeccompArgs) -> Result<ExitCode> {
     let programs = live::filters(pid)?;
-    if programs.is_empty() {
-        bail!("process {pid} has no filter");
-    }
-    let read = programs.into_iter().enumerate().map(|(index, program)| {
-        Read::of(program).with_context(|| format!("filter {} of process {pid}", index + 1))
-    });
+    // They share the steps: a process may have thousands of filters.
+    let steps = match u64::try_from(programs.len())? {
+        0 => bail!("process {pid} has no filter"),
+        several => STEPS / several,
+    };
+    let read = programs.into_iter().enumerate();
+    let read = read
+        .map(|(index, program)| Read::of(format!("filter {} of process {pid}", index + 1), program, steps));
     let read = read.collect::<Result<Vec<Read>>>()?;
     if args.json {
         output::json(&read.iter().map(|one| one.json(&args.calls)).collect::<Result<Vec<Json>>>()?)?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        output::print(&text(&read, args)?)?;
     }
+    read.iter().try_for_each(|one| all_decided(&one.name, &one.proof))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(read: &[Read], args: &SeccompArgs) -> Result<String> {
     let mut text = String::new();
     for (index, one) in read.iter().enumerate() {
+        let newest = if index == 0 { ", the newest" } else { "" };
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "filter {} of {}{}",
-            index + 1,
-            read.len(),
-            if index == 0 { ", the newest" } else { "" }
-        );
+        let _ = writeln!(text, "filter {} of {}{newest}", index + 1, read.len());
         text += &one.text(&args.calls)?;
         if args.disassemble {
             let _ = writeln!(text, "\nthe program\n{}", one.program);
@@ -68,46 +68,49 @@ pub(super) fn filters(pid: i32, args: &SeccompArgs) -> Result<ExitCode> {
     if read.len() > 1 {
         text += "the strictest answer of all filters holds\n";
     }
-    output::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(text)
 }
 
 impl Read {
-    fn of(program: Program) -> Result<Read> {
-        let ways = Decompiled::of(&program)?;
-        let proof = ways.prove().context("what is told is not what the filter does")?;
-        Ok(Read { program, ways, proof })
+    fn of(name: String, program: Program, steps: u64) -> Result<Read> {
+        let ways = Decompiled::of(&program, steps)?;
+        let proof =
+            ways.prove().with_context(|| format!("{name}: what is told is not what the filter does"))?;
+        Ok(Read { name, program, ways, proof })
     }
 
     fn calls(&self, named: &[String]) -> Result<Vec<Call>> {
-        chosen(self.ways.calls(), named)
-    }
-
-    fn others(&self) -> [(&'static str, Option<Answer>); 3] {
-        [
-            ("any other number", self.ways.answer(NATIVE, UNKNOWN)),
-            ("x32, its first call", self.ways.answer(NATIVE, X32_BIT)),
-            ("i386, its first call", self.ways.answer(I386, 1)),
-        ]
+        let calls = self.ways.calls.iter().cloned();
+        chosen(calls.map(|(name, number, told)| Call::of(name, number, told, &self.proof)), named)
     }
 
     fn json(&self, named: &[String]) -> Result<Json> {
-        let [unknown, x32, i386] = self.others().map(|(_, answer)| answer.map(|answer| answer.to_string()));
-        let calls = self.calls(named)?.into_iter().map(JsonCall::of).collect();
-        let (digest, instructions) = (self.program.digest(), self.program.instructions.len());
-        Ok(Json { digest, instructions, executed: self.proof.cases, unknown, x32, i386, calls })
+        let word = |told: &Told| told.as_ref().ok().map(ToString::to_string);
+        Ok(Json {
+            digest: self.program.digest(),
+            instructions: self.program.instructions.len(),
+            executed: self.proof.cases,
+            undecided: self.proof.undecided.len(),
+            unknown: word(&self.ways.unknown),
+            x32: word(&self.ways.x32),
+            i386: word(&self.ways.i386),
+            calls: self.calls(named)?.into_iter().map(JsonCall::of).collect(),
+        })
     }
 
     fn text(&self, named: &[String]) -> Result<String> {
         let mut text = lines(&self.calls(named)?);
         if named.is_empty() {
-            for (what, answer) in self.others() {
-                let answer = answer.map_or("cannot be told".into(), |answer| answer.to_string());
+            let Decompiled { unknown, x32, i386, .. } = &self.ways;
+            let others =
+                [("any other number", unknown), ("x32, its first call", x32), ("i386, its first call", i386)];
+            for (what, told) in others {
+                let told = told.as_ref().map_or_else(ToString::to_string, ToString::to_string);
                 // Writing to a String cannot fail.
-                let _ = writeln!(text, "   *  {what:<24} {answer}");
+                let _ = writeln!(text, "   *  {what:<24} {told}");
             }
         }
-        let _ = writeln!(text, "{} instructions; {}", self.program.instructions.len(), executed(self.proof));
+        let _ = writeln!(text, "{} instructions; {}", self.program.instructions.len(), executed(&self.proof));
         Ok(text)
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use airlock_runtime::probe::{Kit, Outcome, Runner};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::audit_live_args::{Launcher, ProbeArgs};
 
@@ -36,15 +36,23 @@ impl Peer {
             .runtimes
             .iter()
             .map(|runtime| Peer::Oci { runtime: runtime.clone(), bundle: bundle.clone() });
-        Ok(under.chain(runtimes).collect())
+        let peers: Vec<Peer> = under.chain(runtimes).collect();
+        peers.iter().try_for_each(|peer| installed(peer.program()))?;
+        Ok(peers)
+    }
+
+    fn program(&self) -> &str {
+        match self {
+            Peer::Bubblewrap => "bwrap",
+            Peer::Podman => "podman",
+            Peer::Oci { runtime, .. } => runtime,
+        }
     }
 
     pub(super) fn name(&self) -> String {
         match self {
-            Peer::Bubblewrap => "bwrap".into(),
-            Peer::Podman => "podman".into(),
-            Peer::Oci { runtime, bundle: None } => runtime.clone(),
             Peer::Oci { runtime, bundle: Some(bundle) } => format!("{runtime} of {}", bundle.display()),
+            other => other.program().to_owned(),
         }
     }
 
@@ -69,6 +77,20 @@ fn bubblewrap(kit: &Kit) -> Command {
     }
     command.arg("--").arg(kit.program());
     command
+}
+
+/// Checks that a launcher can be started, before anything is tried.
+fn installed(launcher: &str) -> Result<()> {
+    let there = if launcher.contains('/') {
+        Path::new(launcher).is_file()
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|directory| directory.join(launcher).is_file())
+    };
+    if !there {
+        bail!("{launcher}: no such program is here; install it, or leave it out of the comparison");
+    }
+    Ok(())
 }
 
 /// A directory that goes with its owner.

@@ -24,9 +24,14 @@ pub(super) fn run(runtime: &str, bundle: Option<&Path>, runner: &Runner) -> Resu
         None => {
             let mut spec = Command::new(runtime);
             spec.arg("spec").args((!root).then_some("--rootless")).current_dir(&folder.0);
-            let made = spec.output().with_context(|| format!("{runtime} spec"))?;
+            let made = spec.output().with_context(|| format!("starting `{runtime} spec`"))?;
             if !made.status.success() {
-                bail!("{runtime} spec: {}", String::from_utf8_lossy(&made.stderr));
+                let said = String::from_utf8_lossy(&made.stderr);
+                bail!(
+                    "`{runtime} spec`, which writes a runtime's own document, {}: {}",
+                    made.status,
+                    said.trim()
+                );
             }
             serde_json::from_slice(&fs::read(folder.0.join("config.json"))?)?
         }
@@ -57,7 +62,8 @@ pub(super) fn run(runtime: &str, bundle: Option<&Path>, runner: &Runner) -> Resu
     let mut command = without_unified(runtime);
     command.arg("--root").arg(&state).arg("run").arg("--bundle").arg(&folder.0).arg(&name);
     // The orders are in the document.
-    let ended = command.stdin(std::process::Stdio::null()).output().with_context(|| runtime.to_owned())?;
+    let ended =
+        command.stdin(std::process::Stdio::null()).output().with_context(|| format!("starting {runtime}"))?;
     // A container whose start failed may be there still.
     let _ = Command::new(runtime).arg("--root").arg(&state).args(["delete", "--force", &name]).output();
     if !ended.status.success() {

@@ -33,7 +33,13 @@ pub(super) fn run(runner: &Runner) -> Result<Outcomes> {
     let outcomes = runner.under(command);
     // A container whose start failed may be there still.
     let _ = podman(&folder.0).args(["rm", "--force", "--ignore", &name]).output();
-    forget(&name);
+    if airlock_runtime::host::is_root() {
+        forget(&name);
+    } else {
+        // Of an ordinary user podman leaves a process that keeps the user namespace; this command ends it, and with
+        // a `--tmpdir` of its own no other audit's and not the user's own.
+        let _ = podman(&folder.0).args(["system", "migrate"]).output();
+    }
     Ok(outcomes?)
 }
 
