@@ -21,6 +21,7 @@ fn main() {
     compile(&["-static", "-nostdlib"], &[folder.join("bench/true.c")], &target.join("true"));
     let nvml = ["nvml.c", "json.c"].map(|name| folder.join("fakes/nvml").join(name));
     library(&nvml, &target, "libnvidia-ml.so.1");
+    compile(&["-ldl"], &[folder.join("fakes/nvml/count.c")], &target.join("nvml-count"));
     STUBS.iter().for_each(|name| library(&[folder.join("fakes/nvml/stub.c")], &target, name));
 }
 

@@ -122,7 +122,7 @@ pub(crate) struct OverrideArgs {
     env: Vec<String>,
     /// GPUs: a count, or devices separated by commas: `all`, an index, GPU:SLICE, a UUID, a PCI address, or a kind
     /// such as H100 or 1g.10gb (see `airlock gpu list`)
-    #[arg(long, value_name = "N|LIST")]
+    #[arg(long, value_name = "N|LIST", allow_negative_numbers = true)]
     gpus: Option<String>,
     /// Working directory inside
     #[arg(long, value_name = "DIR")]

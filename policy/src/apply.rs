@@ -265,12 +265,19 @@ impl Merge<'_> {
         }
         for (clause, span) in [
             ("gpu.shared", table.shared.as_ref().map(At::span)),
+            ("gpu.memory", table.memory.as_ref().map(At::span)),
+            ("gpu.reset", table.reset.as_ref().map(At::span)),
             ("gpu.cdi_hooks", table.cdi_hooks.as_ref().map(At::span)),
         ] {
             let spot = span.map(|span| self.layer.source.spot(span));
             self.policy.spots.extend(spot.map(|spot| (clause.to_owned(), spot)));
         }
         gpu.shared = table.shared.map_or(gpu.shared, At::into_inner);
+        gpu.reset = table.reset.map_or(gpu.reset, At::into_inner);
+        if let Some(memory) = table.memory {
+            let checked = checks::unless_unlimited(checks::some_bytes)((*memory).clone());
+            gpu.memory = self.ok(&memory, checked).flatten();
+        }
         gpu.cdi_hooks = table.cdi_hooks.map_or(gpu.cdi_hooks, At::into_inner);
         // A count or a list that was refused has been told already.
         let refused = !self.faults.is_empty();
@@ -281,6 +288,9 @@ impl Merge<'_> {
             && !refused
         {
             let fault = Fault::new("[gpu] asks for nothing").help("`count = 1`, or `devices = […]`");
+            return self.faults.push(fault.at(spot.place()));
+        }
+        if let Some(fault) = checks::gpu_keys(&gpu).err().filter(|_| !refused) {
             return self.faults.push(fault.at(spot.place()));
         }
         self.policy.gpu = Some(gpu);

@@ -7,7 +7,7 @@ use airlock_runtime::gpu::nvidia;
 use oci_spec::runtime::Capability;
 
 use crate::diagnostic::{Fault, did_you_mean};
-use crate::merged::{User, Writable};
+use crate::merged::{Gpu, User, Writable};
 use crate::schema::Quantity;
 use crate::units::{Duration, Size};
 
@@ -212,6 +212,24 @@ pub(crate) fn gpu_count(count: i64) -> Result<u32, Fault> {
     u32::try_from(count).ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| {
         Fault::new(format!("{count} is not a number of GPUs")).help("leave [gpu] out for none")
     })
+}
+
+/// What a table says of GPUs that the sandbox has for itself.
+pub(crate) fn gpu_keys(gpu: &Gpu) -> Result<(), Fault> {
+    let Some(key) = gpu.memory.map(|_| "memory").or(gpu.reset.then_some("reset")) else { return Ok(()) };
+    if gpu.count.is_none() && gpu.devices.is_empty() {
+        return Err(Fault::new(format!(
+            "`{key}` is of GPUs that `count` or `devices` ask for, and there are none"
+        ))
+        .help("ask for them, or leave it out"));
+    }
+    if gpu.shared {
+        let fault = Fault::new(format!("`{key}` and `shared` contradict each other"));
+        return Err(
+            fault.help("what others do on a GPU is not the sandbox's to be ended for, nor to be reset")
+        );
+    }
+    Ok(())
 }
 
 pub(crate) fn gpu_capability(text: String) -> Result<String, Fault> {

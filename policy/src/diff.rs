@@ -198,6 +198,11 @@ impl Differences<'_> {
         let nodes = |gpu: &Gpu| gpu.nodes.iter().map(|path| path.display().to_string()).collect();
         self.each("gpu.nodes", nodes(old), nodes(new), "using the node");
         self.may("gpu.shared", old.shared, new.shared, "running on a GPU that others hold too");
+        if let (Some(old), Some(new)) = (&self.before.gpu, &self.after.gpu) {
+            self.amount("gpu.memory", old.memory, new.memory, "memory of each GPU", ToString::to_string);
+            let what = "leaving something on a GPU for who comes next";
+            self.may("gpu.reset", !old.reset, !new.reset, what);
+        }
         let skips = |gpu: &Gpu| gpu.cdi_hooks == CdiHooks::Skip;
         self.may("gpu.cdi_hooks", skips(old), skips(new), "a start without the hooks of CDI documents");
     }
@@ -357,6 +362,9 @@ mod tests {
             ("gpu", "", "[gpu]\ncount = 1"),
             ("gpu.cdi", "", "[gpu]\ncdi = [\"a.com/b=c\"]"),
             ("gpu.nodes", "", "[gpu]\nnodes = [\"/dev/kfd\"]"),
+            ("gpu.memory", "[gpu]\ncount = 1\nmemory = \"1GiB\"", "[gpu]\ncount = 1\nmemory = \"2GiB\""),
+            ("gpu.memory", "[gpu]\ncount = 1\nmemory = \"1GiB\"", "[gpu]\ncount = 1"),
+            ("gpu.reset", "[gpu]\ncount = 1\nreset = true", "[gpu]\ncount = 1"),
             ("gpu.shared", "[gpu]\ncount = 1", "[gpu]\ncount = 1\nshared = true"),
             ("gpu.features", "[gpu]\ncount = 1", "[gpu]\ncount = 1\nfeatures = [\"mps\"]"),
             ("gpu.cdi_hooks", "[gpu]\ncount = 1", "[gpu]\ncount = 1\ncdi_hooks = \"skip\""),

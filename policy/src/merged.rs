@@ -233,6 +233,11 @@ pub struct Gpu {
     pub capabilities: Vec<String>,
     /// Others may hold the same GPUs at the same time.
     pub shared: bool,
+    /// Most memory that may be used of each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Size>,
+    /// They are reset when the sandbox has ended.
+    pub reset: bool,
     /// Further parts of the driver, and services of it on the host.
     pub features: BTreeSet<GpuFeature>,
     /// Devices of the host's CDI documents.

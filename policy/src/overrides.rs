@@ -137,7 +137,7 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
         let whole = line.add("--gpus", gpus.clone());
         let mut table = GpuTable::default();
         match gpus.parse() {
-            Ok(0) => {
+            Ok(..=0) => {
                 return Err(PolicyError::Argument {
                     option: "--gpus",
                     value: gpus.clone(),
@@ -216,8 +216,10 @@ mod tests {
             crate::Policy::load("base", &overrides, Path::new("/"))
         };
         assert!(asked("1").is_ok());
-        let error = asked("0").unwrap_err().to_string();
-        assert!(error.contains("leave --gpus out"), "{error}");
+        for none in ["0", "-1"] {
+            let error = asked(none).unwrap_err().to_string();
+            assert!(error.contains("leave --gpus out"), "{error}");
+        }
     }
 
     #[test]

@@ -379,6 +379,11 @@ pub(crate) struct GpuTable {
     pub(crate) capabilities: Option<At<Vec<At<String>>>>,
     /// Others may hold the same GPUs at the same time. Default: false.
     pub(crate) shared: Option<At<bool>>,
+    /// Most memory that the sandbox may use of each of these GPUs and slices, with a unit. It is looked at twice a second;
+    /// a sandbox that has more is ended. Default: unlimited.
+    pub(crate) memory: Option<At<Quantity>>,
+    /// Root resets these GPUs when the sandbox has ended, before others get them. Default: false.
+    pub(crate) reset: Option<At<bool>>,
     /// Further parts of NVIDIA's driver, and services of it on the host, that are let in.
     pub(crate) features: Option<At<Vec<At<GpuFeature>>>>,
     /// Devices of the CDI documents in `/etc/cdi` and `/var/run/cdi`, as `vendor.com/class=name`.

@@ -27,7 +27,7 @@ pub(crate) fn run(
     channel: Channel,
     pass: Vec<(OwnedFd, i32)>,
     terminal: Option<OwnedFd>,
-    range: Option<OwnedFd>,
+    locks: Vec<OwnedFd>,
     own_filter: &Program,
     confirm: bool,
 ) -> ! {
@@ -49,7 +49,7 @@ pub(crate) fn run(
         let ended = FromInit::Ended { code: status.exit_status(), signal: status.terminating_signal() };
         channel.send(&ended, &[])
     });
-    drop(range);
+    drop(locks);
     sys::exit_now(i32::from(ended.is_err()))
 }
 

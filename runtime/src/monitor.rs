@@ -49,6 +49,14 @@ struct Ending {
     signal: Option<i32>,
     timed_out: bool,
     orphaned: bool,
+    alarmed: bool,
+}
+
+impl Ending {
+    /// It was told to end, and its grace runs.
+    fn has_begun(self) -> bool {
+        self.timed_out || self.orphaned || self.alarmed
+    }
 }
 
 /// Whether the processes of a sandbox stand still. Dropped, it lets them run.
@@ -264,6 +272,9 @@ impl Sandbox {
                 PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
             ];
             fds.extend(line.map(|line| PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)));
+            let alarm = self.parts.alarm.as_ref().filter(|_| !ending.alarmed);
+            let alarm_at = fds.len();
+            fds.extend(alarm.map(|alarm| PollFd::from_borrowed_fd(alarm.as_fd(), PollFlags::IN)));
             let ours = fds.len();
             fds.extend(relay.iter().flat_map(Relay::interests));
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -290,6 +301,13 @@ impl Sandbox {
                         _ => self.channel.send_signal(number),
                     }
                 }
+            }
+            if ready.get(alarm_at) == Some(&true) {
+                still.thaw();
+                ending.alarmed = true;
+                let latest = Instant::now() + GRACE;
+                deadline = Some(deadline.map_or(latest, |deadline| deadline.min(latest)));
+                self.channel.send_signal(libc::SIGTERM);
             }
             if let Some(open) = line.filter(|_| ready.get(2) == Some(&true)) {
                 match open.wish() {
@@ -336,7 +354,7 @@ impl Sandbox {
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 still.thaw();
-                if ending.timed_out || ending.orphaned {
+                if ending.has_begun() {
                     let killed = init.map_or(Ok(()), |init| init.kill());
                     killed.map_err(waiting)?;
                     return Ok(Ending { signal: Some(libc::SIGKILL), ..ending });
@@ -366,6 +384,8 @@ impl Sandbox {
         let failed = ending.code != Some(0);
         let reason = if ending.orphaned {
             Reason::SupervisorLost
+        } else if ending.alarmed {
+            Reason::GpuLimit
         } else if ending.timed_out {
             Reason::WallTimeout
         } else if failed && stats.oom_kills.is_some_and(|kills| kills > 0) {

@@ -94,6 +94,8 @@ pub enum Reason {
     WallTimeout,
     /// The command failed after the pids limit had refused it a process.
     PidsLimitHit,
+    /// It used more memory of a GPU than it may, or its use could not be watched any more.
+    GpuLimit,
     /// The sandbox was not built, or the command could not be executed.
     SetupFailed,
     /// The monitor was killed, or the supervisor let go of it, and the sandbox ended with that.

@@ -207,6 +207,10 @@ pub struct Gpu {
     pub capabilities: Vec<String>,
     /// Others may hold the same GPUs at the same time.
     pub shared: bool,
+    /// Most memory that the sandbox may use of each, in bytes; it is ended when it has more.
+    pub memory: Option<u64>,
+    /// They are reset when the sandbox has ended.
+    pub reset: bool,
     /// What else of the driver is let in.
     pub features: BTreeSet<GpuFeature>,
     /// Devices of the host's CDI documents, as `vendor.com/class=name`.

@@ -3,23 +3,22 @@
 //! `/run/airlock` for root, `$XDG_RUNTIME_DIR/airlock` for a user. Each sandbox has one file, locked by its
 //! monitor for as long as that lives: a file whose lock can be had belongs to a sandbox whose monitor died.
 
+mod process;
+
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 
+pub use self::process::ProcessRecord;
 use crate::cgroups::{Cgroup, CgroupFacts, CgroupRecord};
 use crate::ids::RangeLock;
 use crate::launch::END_TIMEOUT;
 use crate::report::{EndReport, Reason, ReportPlace, ReportRecord};
 use crate::spec::Spec;
-use crate::sys;
 
 /// Extension of a state file, and of one that is not complete.
 const NAMED: &str = "json";
@@ -53,18 +52,8 @@ impl Record {
     /// The process that watches over the sandbox is alive; without it the next sweep removes what is left.
     pub fn is_watched(&self) -> bool {
         // Whether one that cannot be looked at lives is not known, so it may.
-        !matches!(open_process(self.monitor), Ok(None))
+        !matches!(self.monitor.open(), Ok(None))
     }
-}
-
-/// A process that can be told from a later one with the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProcessRecord {
-    /// Process id.
-    pub pid: i32,
-    /// Clock ticks after boot at which it started (field 22 of proc_pid_stat(5)).
-    pub started: u64,
 }
 
 /// How a sandbox is ended.
@@ -232,7 +221,7 @@ impl Sandboxes {
             id: id.into(),
             policy: spec.airlock.policy.clone(),
             command: command.map(|args| args.join(" ")).unwrap_or_default(),
-            monitor: ProcessRecord { pid, started: start_time(pid).map_err(at("recording in", &new))? },
+            monitor: ProcessRecord::of(pid).map_err(at("recording in", &new))?,
             init: None,
             cgroup: None,
             report,
@@ -264,13 +253,13 @@ impl Sandboxes {
     pub fn end(&self, id: &str, ending: Ending) -> Result<(), StateError> {
         let record = self.list()?.into_iter().find(|record| record.id == id).ok_or(StateError::Unknown)?;
         if ending == Ending::Ask {
-            signal(record.monitor, rustix::process::Signal::TERM);
+            record.monitor.signal(rustix::process::Signal::TERM);
             return Ok(());
         }
         // It writes the report when everything else is gone, its record included.
-        let writer = record.report.as_ref().and_then(|_| open_process(record.monitor).ok().flatten());
+        let writer = record.report.as_ref().and_then(|_| record.monitor.open().ok().flatten());
         if let Some(init) = record.init {
-            signal(init, rustix::process::Signal::KILL);
+            init.signal(rustix::process::Signal::KILL);
         }
         let deadline = std::time::Instant::now() + END_TIMEOUT;
         while self.path(id).exists() && self.sweep_one(id, END_TIMEOUT) != Ok(true) {
@@ -281,10 +270,8 @@ impl Sandboxes {
         }
         let Some(writer) = writer else { return Ok(()) };
         let left = deadline.saturating_duration_since(std::time::Instant::now());
-        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        let mut fds = [PollFd::from_borrowed_fd(writer.as_fd(), PollFlags::IN)];
         // The sandbox is gone, whatever its monitor still waits for.
-        let _ = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&left)));
+        let _ = process::ended(&writer, left);
         Ok(())
     }
 
@@ -381,8 +368,7 @@ impl State {
 
     /// Writes down init.
     pub(crate) fn record_pid(&mut self, pid: i32) -> Result<(), StateError> {
-        let started = start_time(pid).map_err(at("recording init in", &self.path))?;
-        self.record.init = Some(ProcessRecord { pid, started });
+        self.record.init = Some(ProcessRecord::of(pid).map_err(at("recording init in", &self.path))?);
         self.write()
     }
 
@@ -422,7 +408,7 @@ fn sweep_file(mut file: File, path: &Path, patience: Duration) -> Result<bool, S
     file.read_to_string(&mut text).map_err(|error| error.to_string())?;
     if let Ok(record) = serde_json::from_str::<Record>(&text) {
         if let Some(init) = record.init {
-            end(init, patience)?;
+            init.end(patience)?;
         }
         if let Some(cgroup) = &record.cgroup {
             remove_cgroup(cgroup, patience)?;
@@ -431,47 +417,6 @@ fn sweep_file(mut file: File, path: &Path, patience: Duration) -> Result<bool, S
     }
     fs::remove_file(path).map_err(|error| error.to_string())?;
     Ok(true)
-}
-
-/// A pidfd of a recorded process; none if that is gone, whoever has its id now.
-fn open_process(record: ProcessRecord) -> io::Result<Option<OwnedFd>> {
-    let Some(pid) = rustix::process::Pid::from_raw(record.pid) else { return Ok(None) };
-    let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
-        // The two others where the id is a thread's by now.
-        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {
-            return Ok(None);
-        }
-        pidfd => pidfd?,
-    };
-    // Checked after the descriptor is held: the id cannot be given to another process in between.
-    match start_time(record.pid) {
-        Ok(started) => Ok((started == record.started).then_some(pidfd)),
-        // Reaped meanwhile: before the file was opened, or before it was read.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Sends a signal to a recorded process; gone is as good.
-fn signal(record: ProcessRecord, signal: rustix::process::Signal) {
-    if let Ok(Some(pidfd)) = open_process(record) {
-        let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
-    }
-}
-
-/// Kills init and waits for its end, which is the end of its PID namespace.
-fn end(init: ProcessRecord, patience: Duration) -> Result<(), String> {
-    let opened = open_process(init).map_err(|error| format!("init (process {}): {error}", init.pid))?;
-    let Some(pidfd) = opened else { return Ok(()) };
-    let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
-    let timeout =
-        Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
-    let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-    match rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))) {
-        Ok(0) => Err(format!("init (process {}) does not end; it hangs in the kernel", init.pid)),
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 fn remove_cgroup(record: &CgroupRecord, patience: Duration) -> Result<(), String> {
@@ -495,16 +440,6 @@ fn write_lost_report(record: &Record) {
     if let Err(error) = written {
         tracing::info!("report {}: {error}", place.path.display());
     }
-}
-
-/// Field 22 of `/proc/PID/stat`: clock ticks after boot at which the process started.
-fn start_time(pid: i32) -> io::Result<u64> {
-    let stat = sys::read_small(CWD, format!("/proc/{pid}/stat"))?;
-    let stat = String::from_utf8_lossy(&stat);
-    // The name in field 2 may hold anything; the last parenthesis ends it.
-    let fields = stat.rsplit_once(')').map(|(_, fields)| fields.split_whitespace());
-    let started = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
-    started.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no start time in /proc/PID/stat"))
 }
 
 fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {

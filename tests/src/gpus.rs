@@ -111,6 +111,16 @@ impl Gpus {
         self.caps
     }
 
+    /// What stands for `/proc/devices`.
+    pub fn devices(&self) -> PathBuf {
+        self.path("devices")
+    }
+
+    /// A program that says which GPUs the library shows to it.
+    pub fn count() -> &'static Path {
+        Path::new(concat!(env!("OUT_DIR"), "/nvml-count"))
+    }
+
     /// A node of that host, by its name in `/dev`.
     pub fn node(&self, name: &str) -> PathBuf {
         self.path("dev").join(name)

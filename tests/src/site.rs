@@ -229,8 +229,19 @@ impl Site {
         script: &str,
         words: impl IntoIterator<Item = S>,
     ) -> crate::Ended {
+        self.program_where_root_did(script, &self.airlock(), words)
+    }
+
+    /// Another program, likewise.
+    #[track_caller]
+    pub fn program_where_root_did<S: AsRef<OsStr>>(
+        &self,
+        script: &str,
+        program: &Path,
+        words: impl IntoIterator<Item = S>,
+    ) -> crate::Ended {
         let mut command = crate::run::where_root_did(self, script);
-        command.arg(self.airlock()).args(words);
+        command.arg(program).args(words);
         crate::run::start(command, Duration::from_secs(60)).end()
     }
 

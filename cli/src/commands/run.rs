@@ -40,11 +40,12 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     }
     let tenancy = super::gpu::tenancy(&spec, &format!("sandbox {id}"))
         .inspect_err(|error| write_failure(place.as_ref(), &id, Some(&spec), &format!("{error:#}")))?;
+    let grant = tenancy.as_ref().map(Tenancy::grant).transpose()?;
     let options = LaunchOptions {
         id: Some(id.clone()),
         cgroup_parent,
         report: place.as_ref().map(|place| place.record().clone()),
-        gpu: tenancy.as_ref().map(|tenancy| tenancy.selection().clone()),
+        gpu: grant,
         ..LaunchOptions::default()
     };
     if args.detach {
@@ -100,10 +101,14 @@ fn tell(end: &EndReport) {
         Reason::WallTimeout => "the wall-clock limit was reached",
         Reason::Oom => "the memory limit was reached",
         Reason::PidsLimitHit => "the limit of processes was reached",
+        Reason::GpuLimit => "it was ended for its use of a GPU",
         _ => "",
     };
     if !why.is_empty() {
         output::error(&anyhow::anyhow!("{why}"));
+    }
+    if let Some(exceeded) = end.gpus.as_ref().and_then(|gpus| gpus.exceeded.as_ref()) {
+        output::error(&anyhow::anyhow!("gpu: {exceeded}"));
     }
     for left in end.gpus.iter().flat_map(|gpus| &gpus.left) {
         output::error(&anyhow::anyhow!("gpu: {left}"));

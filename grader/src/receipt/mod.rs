@@ -10,4 +10,4 @@ mod statement;
 
 pub use envelope::{ReceiptError, pae, sign, verify};
 pub use key::{KeyError, PublicKey, SecretKey};
-pub use statement::{PhaseEvidence, Predicate, Statement, Subject, Summary};
+pub use statement::{PhaseEvidence, PhaseGpu, PhaseGpus, Predicate, Statement, Subject, Summary};

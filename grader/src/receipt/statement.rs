@@ -1,5 +1,6 @@
 //! What is signed: an in-toto Statement v1.
 
+use airlock_runtime::gpu::{Counters, DeviceReport, GpuReport};
 use serde::{Deserialize, Serialize};
 
 use crate::Digest;
@@ -94,6 +95,69 @@ pub struct PhaseEvidence {
     pub spec: Digest,
     /// Of the canonical JSON of the end report's list of evidence.
     pub evidence: Digest,
+    /// The GPUs that it had; none if it had none.
+    pub gpus: Option<PhaseGpus>,
+}
+
+/// The GPUs of a phase, as its end report has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhaseGpus {
+    /// Version of the driver.
+    pub driver: String,
+    /// Newest CUDA version that it serves.
+    pub cuda: String,
+    /// Each GPU and slice.
+    pub devices: Vec<PhaseGpu>,
+    /// What was left on them.
+    pub left: Vec<String>,
+    /// Which limit was exceeded.
+    pub exceeded: Option<String>,
+    /// Whether they were reset afterwards; none if nobody asked for it.
+    pub reset: Option<bool>,
+}
+
+/// One GPU or slice of a phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhaseGpu {
+    /// Its UUID.
+    pub uuid: String,
+    /// UUID of the GPU that it is a slice of.
+    pub slice_of: Option<String>,
+    /// Product name.
+    pub name: String,
+    /// Memory in use, ECC errors, clocks and power limit before the phase.
+    pub before: Counters,
+    /// And after it, if the driver still answered.
+    pub after: Option<Counters>,
+    /// Most memory in use during the phase, in bytes.
+    pub memory_peak: Option<u64>,
+    /// Energy of the whole GPU, in millijoules.
+    pub energy: Option<u64>,
+    /// XID errors of the phase.
+    pub xids: Vec<u64>,
+}
+
+impl From<GpuReport> for PhaseGpus {
+    fn from(report: GpuReport) -> PhaseGpus {
+        let GpuReport { driver, cuda, devices, left, exceeded, reset } = report;
+        PhaseGpus {
+            driver,
+            cuda,
+            devices: devices.into_iter().map(PhaseGpu::from).collect(),
+            left,
+            exceeded,
+            reset,
+        }
+    }
+}
+
+impl From<DeviceReport> for PhaseGpu {
+    fn from(device: DeviceReport) -> PhaseGpu {
+        let DeviceReport { uuid, slice_of, name, before, after, memory_peak, energy, xids, .. } = device;
+        PhaseGpu { uuid, slice_of, name, before, after, memory_peak, energy, xids }
+    }
 }
 
 impl Statement {

@@ -5,6 +5,7 @@
 //! shows came from an agent, a scorer or a task, so text has one way into it, which escapes.
 
 mod candidates;
+mod gpus;
 mod head;
 pub mod html;
 mod input;

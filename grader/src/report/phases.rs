@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use airlock_runtime::report::{EndReport, EvidenceKind, Reason};
 
+use super::gpus;
 use super::head::warning;
 use super::html::Html;
 use super::input::ReportInput;
@@ -145,6 +146,7 @@ fn ending(report: &EndReport) -> String {
         Reason::Oom => "out of memory".to_owned(),
         Reason::WallTimeout => "out of time".to_owned(),
         Reason::PidsLimitHit => "out of processes".to_owned(),
+        Reason::GpuLimit => "too much of a GPU".to_owned(),
         Reason::SetupFailed => "not started".to_owned(),
         Reason::SupervisorLost => "supervisor lost".to_owned(),
     }
@@ -160,7 +162,15 @@ fn details(html: &mut Html, number: u32, name: &str, report: &EndReport, left: &
                 html.text(format_args!(", {} lowered", report.lowered.len()));
             }
         });
-        facts(html, |html| resources(html, report));
+        facts(html, |html| {
+            resources(html, report);
+            if let Some(gpus) = &report.gpus {
+                gpus::facts(html, gpus);
+            }
+        });
+        if let Some(gpus) = &report.gpus {
+            gpus::devices(html, gpus);
+        }
         let shown = report.enforced.len().min(*left);
         *left -= shown;
         let columns = [Column::Text("Clause"), Column::Text("What holds"), Column::Text("Known")];

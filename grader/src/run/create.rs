@@ -79,7 +79,7 @@ impl Supervisor {
             stillness::check(&task, means.cgroup_parent.as_deref())?;
             agent_program::check(&task, &options.agent, options.agent_files.as_deref())?;
         }
-        gpus::check(&task, options.agent.is_empty())?;
+        let gpus = gpus::check(&task, options.agent.is_empty())?;
         let directory = RunDirectory::create(path)?;
         let made = || -> Result<Supervisor, RunError> {
             unseen::check(&task, directory.path(), &supplied)?;
@@ -98,7 +98,10 @@ impl Supervisor {
                 }
                 None => Some(Agent { command: options.agent.clone(), files: None }),
             };
-            let manifest = manifest(&task, &options, agent, supplied, harness, frozen.digest(), &means)?;
+            let manifest = Manifest {
+                gpus: gpus.into_iter().collect(),
+                ..manifest(&task, &options, agent, supplied, harness, frozen.digest(), &means)?
+            };
             let (store, frozen) = (Arc::new(store), Arc::new(frozen));
             let bytes = manifest.to_bytes()?;
             write_file(&directory.join(RUN_JSON), &bytes)?;

@@ -12,7 +12,7 @@ use super::state::names;
 use super::{RunDirectory, Supervisor};
 use crate::Digest;
 use crate::journal::{Decision, Event, Outcome, Record, canonical};
-use crate::receipt::{PhaseEvidence, Predicate, Statement, Subject, Summary, sign};
+use crate::receipt::{PhaseEvidence, PhaseGpus, Predicate, Statement, Subject, Summary, sign};
 use crate::report::ReceiptFacts;
 use crate::score::best_valid;
 use crate::task::Lifecycle;
@@ -118,6 +118,7 @@ pub(crate) fn predicate(
             policy: report.policy_digest.parse().unwrap_or(Digest::of(b"")),
             spec: *spec,
             evidence: Digest::of(&canonical(&report.enforced)?),
+            gpus: report.gpus.map(PhaseGpus::from),
         });
     }
     weaker.extend(lowerings.into_iter().map(|(words, names)| format!("{}: {words}", names.join(", "))));

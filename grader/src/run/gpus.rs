@@ -1,12 +1,14 @@
 //! The supervisor's hold on the GPUs of a phase.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use airlock_policy::Gpu;
 use airlock_runtime::Spec;
 use airlock_runtime::gpu::lease::{LeaseError, Leases};
 use airlock_runtime::gpu::{
-    Held, SelectError, Tenancy, TenancyError, Wish, discover, lease_directory, select,
+    Grant, Held, SelectError, Tenancy, TenancyError, Wish, candidates, check_named, discover,
+    lease_directory, select,
 };
 use airlock_runtime::state::{Sandboxes, StateError};
 
@@ -28,21 +30,26 @@ impl fmt::Display for Asked<'_> {
 }
 
 /// Checks that the host has what the phases ask for. Who uses it now is not looked at: a phase may begin hours later.
-/// A baseline has no `explore`.
-pub(super) fn check(task: &Task, baseline: bool) -> Result<(), RunError> {
+/// A baseline has no `explore`. Returns the ids of all that they may lease.
+pub(super) fn check(task: &Task, baseline: bool) -> Result<BTreeSet<String>, RunError> {
     let checkpoints = task.checkpoints.iter().filter_map(|checkpoints| checkpoints.validation.as_ref());
     let phases = task.phases.values().filter(|phase| !baseline || phase.name != PhaseName::Explore);
-    let asking: Vec<(&Phase, &Gpu)> = phases
-        .chain(checkpoints)
-        .filter_map(|phase| Some((phase, phase.policy.gpu.as_ref()?)))
-        .filter(|(_, gpu)| gpu.count.is_some() || !gpu.devices.is_empty())
-        .collect();
-    if asking.is_empty() {
-        return Ok(());
+    let all = phases.chain(checkpoints).filter_map(|phase| Some((phase, phase.policy.gpu.as_ref()?)));
+    let all: Vec<(&Phase, &Gpu)> = all.collect();
+    for (phase, gpu) in &all {
+        check_named(&(*gpu).into()).map_err(|error| {
+            RunError::Options(format!("the phase `{}` cannot have its GPUs: gpu: {error}", phase.name.word()))
+        })?;
     }
+    let asking: Vec<_> =
+        all.into_iter().filter(|(_, gpu)| gpu.count.is_some() || !gpu.devices.is_empty()).collect();
+    if asking.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let mut ids = BTreeSet::new();
     let found = discover().map_err(|error| RunError::Options(error.to_string()))?;
     for (phase, gpu) in asking {
-        let wish = Wish { count: gpu.count, devices: gpu.devices.clone(), shared: true };
+        let wish = Wish { count: gpu.count, devices: gpu.devices.clone(), shared: true, ..Wish::default() };
         select(&found.inventory, &wish, &Held::new()).map_err(|error| {
             let remedy = match error {
                 SelectError::NoDriver => "",
@@ -51,8 +58,9 @@ pub(super) fn check(task: &Task, baseline: bool) -> Result<(), RunError> {
             let name = phase.name.word();
             RunError::Options(format!("the phase `{name}` asks for {}: {error}{remedy}", Asked(gpu)))
         })?;
+        ids.extend(candidates(&found.inventory, &wish));
     }
-    Ok(())
+    Ok(ids)
 }
 
 /// Why a phase gets no GPUs.
@@ -67,6 +75,9 @@ pub(crate) enum GpuError {
     /// The GPUs cannot be had.
     #[error(transparent)]
     Tenancy(#[from] TenancyError),
+    /// The host's GPUs are others than when the run was made.
+    #[error("gpu: {0} is not among the GPUs that run.json names; this host had others when the run was made")]
+    Another(String),
 }
 
 impl Supervisor {
@@ -75,12 +86,19 @@ impl Supervisor {
         &self,
         phase: &str,
         spec: &Spec,
-    ) -> Result<Result<Option<Tenancy>, GpuError>, RunError> {
+    ) -> Result<Result<Option<(Tenancy, Grant)>, GpuError>, RunError> {
         let Some(wish) = Wish::of(spec) else { return Ok(Ok(None)) };
         let owner = format!("run {}, phase {phase}", self.manifest.run_id);
+        let known = self.manifest.gpus.clone();
         blocking(move || {
             let leases = Leases::open(&lease_directory(Sandboxes::open()?.root()))?;
-            Ok(Some(Tenancy::begin(&wish, &leases, &owner)?))
+            let tenancy = Tenancy::begin(&wish, &leases, &owner)?;
+            let grant = tenancy.grant()?;
+            let mut ids = grant.selection.gpus.iter().map(|chosen| chosen.uuid());
+            match ids.find(|id| !known.iter().any(|known| known == id)) {
+                Some(another) => Err(GpuError::Another(another.to_owned())),
+                None => Ok(Some((tenancy, grant))),
+            }
         })
         .await
     }

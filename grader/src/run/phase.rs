@@ -69,7 +69,7 @@ pub(crate) struct RunningPhase {
     running: AsyncFd<Running>,
     /// It was killed because the disk was nearly full.
     full: Cell<bool>,
-    /// Its GPUs; given back on drop.
+    /// Its GPUs. Dropped, they are the sandbox's until that is gone.
     tenancy: Option<Tenancy>,
 }
 
@@ -134,8 +134,8 @@ impl Supervisor {
         let (stderr, err) = LogPump::start(&dir.join("stderr.log"), LOG_CAP)?;
         self.logs.borrow_mut().insert(number, [out, err]);
         self.append(Event::PhaseStarted { phase: number, name: name.to_owned(), spec: digest, deadline_ns })?;
-        let tenancy = match self.tenancy(name, &spec).await? {
-            Ok(tenancy) => tenancy,
+        let (tenancy, grant) = match self.tenancy(name, &spec).await? {
+            Ok(tenancy) => tenancy.unzip(),
             Err(error) => {
                 // A log ends when nobody can write to it any more.
                 drop((stdout, stderr));
@@ -150,7 +150,7 @@ impl Supervisor {
             cgroup_parent: self.cgroup_parent.clone(),
             report: Some(dir.join("end.json")),
             hold: Some(leftovers::hold(&dir)?),
-            gpu: tenancy.as_ref().map(|tenancy| tenancy.selection().clone()),
+            gpu: grant,
         };
         let (launcher, ordered) = (Arc::clone(&self.launcher), Arc::clone(&spec));
         let launched = blocking(move || launcher.launch(&ordered, request)).await?;
@@ -163,6 +163,7 @@ impl Supervisor {
                 Ok(Start::Running(Box::new(RunningPhase { number, name, spec, running, full, tenancy })))
             }
             Err(LauncherError::Sandbox { message, status }) => {
+                give_back(tenancy);
                 let report = EndReport::setup_failed("", &spec, &message);
                 self.finish_logs(number).await;
                 let ended = self.end_phase(number, name, report, None)?;
@@ -171,6 +172,7 @@ impl Supervisor {
             // The monitor was killed; whether the payload had been released, nobody can say.
             Err(LauncherError::MonitorLost) => {
                 let report = self.monitor_lost(number, name, "").await?;
+                give_back(tenancy);
                 Ok(Start::Failed(self.end_phase(number, name, report, None)?))
             }
             Err(error @ LauncherError::Ended) => {
@@ -334,6 +336,13 @@ impl RunningPhase {
     /// Kills everything in it.
     pub(crate) fn kill(&self) -> Result<(), RunError> {
         Ok(self.running.get_ref().kill()?)
+    }
+}
+
+/// Gives GPUs back on which there was no sandbox, or is none any more.
+fn give_back(tenancy: Option<Tenancy>) {
+    if let Some(tenancy) = tenancy {
+        tenancy.give_back();
     }
 }
 

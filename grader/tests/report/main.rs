@@ -5,6 +5,7 @@ mod sample;
 
 use airlock_grader::journal::{Decision, Event, Outcome};
 use airlock_grader::report::{GateWords, render};
+use airlock_runtime::gpu::{Counters, DeviceReport, GpuReport};
 use sample::{HOSTILE, Run};
 
 fn page(run: &Run) -> String {
@@ -57,6 +58,62 @@ fn hostile_text_is_text_everywhere() {
         assert_eq!(times(&bad, &format!("<{tag} ")), times(&good, &format!("<{tag} ")), "{tag}");
         assert_eq!(times(&bad, &format!("</{tag}>")), times(&good, &format!("</{tag}>")), "{tag}");
     }
+}
+
+#[test]
+fn what_a_phase_had_of_gpus_is_told() {
+    assert_eq!(times(&page(&sample::soup()), "<caption>GPUs</caption>"), 0);
+    let before = Counters {
+        memory_used: 0,
+        ecc_corrected: Some(4),
+        ecc_uncorrected: Some(0),
+        sm_clock: Some(345),
+        sm_clock_max: None,
+        memory_clock: None,
+        temperature: None,
+        power_limit: None,
+    };
+    let device = DeviceReport {
+        uuid: "GPU-7f3a".into(),
+        slice_of: None,
+        name: HOSTILE[0].into(),
+        pci: "0000:19:00.0".into(),
+        after: Some(Counters { ecc_uncorrected: Some(2), ..before.clone() }),
+        before,
+        memory_peak: Some(20 << 30),
+        utilisation: Some(61.4),
+        energy: Some(70_500),
+        xids: vec![31, 13],
+    };
+    let lost = DeviceReport { uuid: "GPU-lost".into(), after: None, ..device.clone() };
+    let mut run = sample::soup();
+    run.phases[0].end.gpus = Some(GpuReport {
+        driver: "550.54.15".into(),
+        cuda: "12.4".into(),
+        devices: vec![device, lost],
+        left: vec!["GPU-lost is lost: it does not answer any more".into()],
+        exceeded: Some("GPU-7f3a had 20480 MiB more in use than before".into()),
+        reset: Some(false),
+    });
+    let page = page(&run);
+    assert_eq!(times(&page, "<caption>GPUs</caption>"), 1);
+    for text in [
+        "GPU-7f3a</bdi>",
+        "20.0 GiB",
+        ">61%<",
+        ">70 J<",
+        ">345 → 345<",
+        ">4 → 4<",
+        ">0 → 2<",
+        ">0 → ?<",
+        ">31, 13<",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    for text in ["550.54.15", "20480 MiB more in use", "it does not answer any more", "GPUs reset"] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(!page.contains(HOSTILE[0]));
 }
 
 #[test]

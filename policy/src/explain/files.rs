@@ -19,7 +19,9 @@ impl Explained<'_> {
         let Some(way) = self.walk(path) else {
             return self.no("root.kind", format!("{} leads in a circle of links", path.display()));
         };
-        let clause = Self::clause(&way).to_owned();
+        let node = way.entry.as_ref().is_some_and(|entry| entry.device);
+        let origin = self.spec.airlock.origins.get(&way.path).filter(|_| node);
+        let clause = origin.map_or_else(|| Self::clause(&way).to_owned(), Clone::clone);
         if let Some(closed) = &way.closed {
             return self.no(&clause, format!("{} may not be searched: EACCES", closed.display()));
         }

@@ -151,21 +151,25 @@ fn extension(
                 BestEffort::Devices => spec::BestEffort::Devices,
             })
             .collect(),
-        gpu: policy.gpu.as_ref().map(gpu),
+        gpu: policy.gpu.as_ref().map(spec::Gpu::from),
         origins,
     })
 }
 
-fn gpu(gpu: &Gpu) -> spec::Gpu {
-    spec::Gpu {
-        count: gpu.count,
-        devices: gpu.devices.clone(),
-        capabilities: gpu.capabilities.clone(),
-        shared: gpu.shared,
-        features: gpu.features.clone(),
-        cdi: gpu.cdi.clone(),
-        skip_hooks: gpu.cdi_hooks == CdiHooks::Skip,
-        nodes: gpu.nodes.clone(),
+impl From<&Gpu> for spec::Gpu {
+    fn from(gpu: &Gpu) -> spec::Gpu {
+        spec::Gpu {
+            count: gpu.count,
+            devices: gpu.devices.clone(),
+            capabilities: gpu.capabilities.clone(),
+            shared: gpu.shared,
+            memory: gpu.memory.map(|memory| memory.0),
+            reset: gpu.reset,
+            features: gpu.features.clone(),
+            cdi: gpu.cdi.clone(),
+            skip_hooks: gpu.cdi_hooks == CdiHooks::Skip,
+            nodes: gpu.nodes.clone(),
+        }
     }
 }
 

@@ -391,6 +391,12 @@ fn gpus_are_asked_for_in_the_specs_words() {
     assert_eq!(gpu.cdi, ["a.com/b=c"]);
     assert_eq!(gpu.features, [spec::GpuFeature::Mps].into());
     assert!(gpu.shared && gpu.skip_hooks && gpu.nodes.len() == 1);
+    let gpu =
+        resolved(&extended("[gpu]\ncount = 1\nmemory = \"20GiB\"\nreset = true\n")).airlock.gpu.unwrap();
+    assert_eq!((gpu.memory, gpu.reset), (Some(20 << 30), true));
+    // A policy above another lifts its limit.
+    let text = "[gpu]\ncount = 1\nmemory = \"unlimited\"\n";
+    assert_eq!(resolved(&extended(text)).airlock.gpu.unwrap().memory, None);
 }
 
 #[test]

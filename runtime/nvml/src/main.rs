@@ -29,14 +29,18 @@ use std::process::ExitCode;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use crate::wire::{Answer, Cause, Failure};
+use crate::wire::{Answer, Cause, Failure, NO_LIMIT};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let result = match words.split_first() {
-        None => Nvml::init().and_then(|nvml| read::inventory(&nvml)).map(Answer::Inventory),
-        Some((verb, uuids)) if verb == "watch" => Nvml::init().and_then(|nvml| watch::watch(&nvml, uuids)),
-        Some(_) => return ExitCode::from(2),
+    let result = match words.as_slice() {
+        [] => Nvml::init().and_then(|nvml| read::inventory(&nvml)).map(Answer::Inventory),
+        [verb, limit, uuids @ ..] if verb == "watch" => match limit.parse() {
+            Ok(limit) => Nvml::init().and_then(|nvml| watch::watch(&nvml, Some(limit), uuids)),
+            Err(_) if limit == NO_LIMIT => Nvml::init().and_then(|nvml| watch::watch(&nvml, None, uuids)),
+            Err(_) => return ExitCode::from(2),
+        },
+        _ => return ExitCode::from(2),
     };
     let answer = result.unwrap_or_else(|error| Answer::Failed(failure(&error)));
     if say(&answer).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::facts::Gpu;
 use crate::read::{gpu, told};
 use crate::say;
-use crate::wire::{Answer, Usage};
+use crate::wire::{Answer, Exceeded, Usage};
 
 /// Between two looks. Utilisation is itself a mean over 1/6 s to 1 s.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -32,18 +32,28 @@ struct Watched<'nvml> {
     energy: Option<u64>,
     errors: Option<EventSet<'nvml>>,
     busy: (f64, u32),
+    /// Memory in use before the phase.
+    memory: u64,
     usage: Usage,
 }
 
-/// Says the state of these GPUs, looks at them until standard input ends, and returns how they are then.
-pub(crate) fn watch(nvml: &Nvml, uuids: &[String]) -> Result<Answer, NvmlError> {
+/// Says the state of these GPUs, looks at them until standard input ends, and returns how they are then. `limit`: most
+/// memory that each may have in use beyond what it has now, in bytes.
+pub(crate) fn watch(nvml: &Nvml, limit: Option<u64>, uuids: &[String]) -> Result<Answer, NvmlError> {
     let mut all = uuids.iter().map(|uuid| Watched::new(nvml, uuid)).collect::<Result<Vec<_>, _>>()?;
     let before = states(&all)?;
     if say(&Answer::State(before.clone())).is_err() {
         return Ok(Answer::State(before));
     }
+    let mut limit = limit;
     while !ended(INTERVAL) {
         all.iter_mut().for_each(Watched::look);
+        let exceeded = limit.and_then(|limit| all.iter().find_map(|watched| watched.exceeds(limit)));
+        if let Some(exceeded) = exceeded {
+            limit = None;
+            // Nobody who listens is told by the end of standard input too.
+            let _ = say(&Answer::Exceeded(exceeded));
+        }
     }
     let end = Instant::now() + SETTLING;
     let after = loop {
@@ -94,11 +104,19 @@ impl<'nvml> Watched<'nvml> {
             energy: None,
             errors: told(errors)?,
             busy: (0.0, 0),
+            memory: 0,
             usage: Usage { uuid: uuid.into(), ..Usage::default() },
         };
         watched.energy = watched.whole().total_energy_consumption().ok();
+        watched.memory = watched.device.memory_info().map_or(0, |memory| memory.used);
         watched.look();
         Ok(watched)
+    }
+
+    /// What was seen of it is beyond the limit.
+    fn exceeds(&self, limit: u64) -> Option<Exceeded> {
+        let memory = self.usage.memory_peak?.saturating_sub(self.memory);
+        (memory > limit).then(|| Exceeded { uuid: self.usage.uuid.clone(), memory })
     }
 
     fn whole(&self) -> &Device<'nvml> {

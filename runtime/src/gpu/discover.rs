@@ -1,11 +1,13 @@
 //! Discovery: what GPUs this host has.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use super::facts::{Gpu, Inventory};
 use super::helper::{Helper, HelperError};
 use super::render;
-use super::wire::{Answer, Cause, Failure, Usage};
+use super::wire::{Answer, Cause, Exceeded, Failure, NO_LIMIT, Usage};
 
 /// Says the version of the loaded kernel driver.
 const KERNEL_DRIVER: &str = "/proc/driver/nvidia/version";
@@ -80,6 +82,7 @@ fn unexpected(answer: &Answer) -> HelperError {
     let name = match answer {
         Answer::Inventory(_) => "an inventory",
         Answer::State(_) => "a state",
+        Answer::Exceeded(_) => "an excess",
         Answer::End { .. } => "an end",
         Answer::Failed(_) => "a failure",
     };
@@ -88,14 +91,28 @@ fn unexpected(answer: &Answer) -> HelperError {
 
 /// GPUs under observation. Dropping it ends the observation.
 #[derive(Debug)]
-pub struct Watch {
+pub(super) struct Watch {
     helper: Helper,
 }
 
+/// What came of an observation.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// How the GPUs are now.
+    pub(super) after: Vec<Gpu>,
+    /// What was seen of each GPU and slice.
+    pub(super) usage: Vec<Usage>,
+    /// The first that used more memory than it may.
+    pub(super) exceeded: Option<Exceeded>,
+}
+
 impl Watch {
-    /// Begins to look at GPUs and slices, by UUID, and says how the GPUs are now.
-    pub fn begin(uuids: &[&str]) -> Result<(Watch, Vec<Gpu>), DiscoverError> {
-        let arguments: Vec<&str> = ["watch"].into_iter().chain(uuids.iter().copied()).collect();
+    /// Begins to look at GPUs and slices, by UUID, and says how the GPUs are now. `limit`: most memory that the phase may
+    /// use of each, in bytes.
+    pub(super) fn begin(uuids: &[&str], limit: Option<u64>) -> Result<(Watch, Vec<Gpu>), DiscoverError> {
+        let limit = limit.map_or_else(|| NO_LIMIT.to_owned(), |limit| limit.to_string());
+        let arguments: Vec<&str> =
+            ["watch", limit.as_str()].into_iter().chain(uuids.iter().copied()).collect();
         let mut helper = Helper::start(&arguments)?;
         match helper.answer()? {
             Answer::State(gpus) => Ok((Watch { helper }, gpus)),
@@ -104,18 +121,27 @@ impl Watch {
         }
     }
 
+    /// Readable when the limit is exceeded, or the observation has ended of itself.
+    pub(super) fn alarm(&self) -> io::Result<OwnedFd> {
+        self.helper.output()
+    }
+
     /// Lets go of it without ending it: a fork of this process has it too, and goes on.
-    pub fn leave_to_fork(self) {
+    pub(super) fn leave_to_fork(self) {
         self.helper.leave_to_fork();
     }
 
-    /// Ends it: how the GPUs are now, and what was seen.
-    pub fn end(mut self) -> Result<(Vec<Gpu>, Vec<Usage>), DiscoverError> {
+    /// Ends it.
+    pub(super) fn end(mut self) -> Result<Seen, DiscoverError> {
         self.helper.end_watch();
-        match self.helper.answer()? {
-            Answer::End { gpus, usage } => Ok((gpus, usage)),
-            Answer::Failed(failure) => Err(error(failure)),
-            other => Err(unexpected(&other).into()),
+        let mut exceeded = None;
+        loop {
+            match self.helper.answer()? {
+                Answer::Exceeded(first) if exceeded.is_none() => exceeded = Some(first),
+                Answer::End { gpus, usage } => return Ok(Seen { after: gpus, usage, exceeded }),
+                Answer::Failed(failure) => return Err(error(failure)),
+                other => return Err(unexpected(&other).into()),
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -103,6 +103,11 @@ impl Helper {
             }
             (_, None) => Err(io("starting it")(io::Error::other("it has no output"))),
         }
+    }
+
+    /// Readable when it has said something, or has ended.
+    pub(crate) fn output(&self) -> io::Result<OwnedFd> {
+        self.stdout.as_fd().try_clone_to_owned()
     }
 
     /// Tells it that nothing more is to be watched.

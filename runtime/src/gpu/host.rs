@@ -5,15 +5,14 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::cdi::{CdiError, DIRECTORIES, Library};
 use super::guard::is_guarded;
 use super::ldcache::{self, Entry};
-use super::{Selection, nvidia};
+use super::{Selection, nvidia, program};
 use crate::spec::{Gpu, RootKind};
 
 /// The loader's cache, on the host and in a root.
@@ -258,25 +257,8 @@ pub fn ensure_unified_memory() -> Result<(), GpuHostError> {
     if there || !crate::host::is_root() || roots_file(Path::new(MODPROBE)).is_none() {
         return Ok(());
     }
-    let failed = |why: String| GpuHostError::Modprobe { why };
-    let mut command = Command::new(MODPROBE);
-    command.args(["-u", "-c0"]).env_clear().current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(failed(format!("ended with {status}"))),
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
-            Ok(None) => {
-                // One that sleeps in the kernel is reaped by init when this process has ended.
-                let _ = child.kill();
-                return Err(failed(format!("has not ended after {} s", PATIENCE.as_secs())));
-            }
-            Err(error) => return Err(failed(error.to_string())),
-        }
-    }
+    let done = program::run(Path::new(MODPROBE), &["-u", "-c0"], PATIENCE);
+    done.map_err(|why| GpuHostError::Modprobe { why })
 }
 
 /// The character devices of `/proc/devices`.
@@ -311,7 +293,7 @@ fn root_cache(root: &Path) -> Result<Vec<Entry>, GpuHostError> {
 
 /// The path without links of a regular file that root owns and nobody else can change or replace. It is mapped into
 /// programs.
-fn roots_file(path: &Path) -> Option<PathBuf> {
+pub(super) fn roots_file(path: &Path) -> Option<PathBuf> {
     let real = fs::canonicalize(path).ok()?;
     let metadata = fs::symlink_metadata(&real).ok()?;
     let roots = metadata.is_file() && metadata.uid() == 0 && metadata.mode() & 0o022 == 0;

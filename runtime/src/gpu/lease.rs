@@ -1,14 +1,14 @@
 //! Leases: the hold of a supervisor, or of `airlock run`, on GPUs for one phase.
 //!
-//! One lock file per device in a directory that no sandbox sees, locked with flock(2) through an open handle, so
-//! that it is given back when its holder dies. Holders exclude each other if they use the same directory: those of one
-//! user. Others are seen by what they run on a GPU.
+//! One lock file per device in a directory that no sandbox sees, locked with flock(2) through an open handle. The monitor
+//! and the init of the sandbox have the handle too, so that the device is given back when all of them are dead, and
+//! not before the rest of the sandbox is, as `holder` says. Holders exclude each other if they use the same directory:
+//! those of one user. Others are seen by what they run on a GPU.
 
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode as FileMode, OFlags, flock, fstat, openat, statat};
@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::facts::Selection;
+use super::holder::{self, Holder};
+use crate::state::ProcessRecord;
 
 /// Longest device id and longest words of a holder, in bytes.
 const LONGEST: usize = 256;
@@ -92,10 +94,11 @@ pub struct Leases {
     directory: OwnedFd,
 }
 
-/// A hold on devices, given back on drop and by death.
+/// A hold on devices, given back in so many words, or when the last of those who have its descriptors is dead.
 ///
 /// A lock belongs to the open file: its descriptor is closed on exec, but a child that is forked without exec keeps
-/// it. Such children, as the launcher, are started before. The drop gives the devices back even then.
+/// it. Such children, as the launcher, are started before. A drop lets go of it and gives nothing back: what runs on the
+/// devices may still be ending.
 #[derive(Debug)]
 pub struct Lease {
     path: PathBuf,
@@ -106,7 +109,10 @@ pub struct Lease {
 #[derive(Debug)]
 struct Lock {
     device: String,
+    mode: Mode,
     file: File,
+    /// Sandboxes of others that share the device.
+    others: Vec<ProcessRecord>,
 }
 
 impl Leases {
@@ -127,6 +133,10 @@ impl Leases {
         Ok(Leases { path: path.into(), directory })
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Takes all these devices or none, and waits for nobody. `owner` is who an error names to others, such as
     /// `run 7f3a, phase score`. A device that is named twice is taken as it is named first.
     pub fn take(&self, devices: &[(&str, Mode)], owner: &str) -> Result<Lease, LeaseError> {
@@ -140,11 +150,10 @@ impl Leases {
         let directory = self.directory.try_clone().map_err(self.error("duplicating its handle"))?;
         let mut lease = Lease { path: self.path.clone(), directory, locks: Vec::new() };
         for (device, mode) in devices {
-            let file = self.lock(device, mode)?;
-            lease.locks.push(Lock { device: device.into(), file });
+            lease.locks.push(self.lock(device, mode)?);
         }
-        for lock in &lease.locks {
-            lock.name(owner).map_err(self.error("writing a lock file"))?;
+        for Lock { file, mode, others, .. } in &lease.locks {
+            holder::write(file, owner, *mode, others).map_err(self.error("writing a lock file"))?;
         }
         Ok(lease)
     }
@@ -153,12 +162,13 @@ impl Leases {
         move |source| LeaseError::Io { step, directory: self.path.clone(), source }
     }
 
-    fn lock(&self, device: &str, mode: Mode) -> Result<File, LeaseError> {
+    fn lock(&self, device: &str, mode: Mode) -> Result<Lock, LeaseError> {
         let file_name = file_name(device)?;
         for _ in 0..TRIES {
             let file = self.open_lock(&file_name)?;
             if self.lock_file(&file, device, mode)? {
-                return Ok(file);
+                let others = self.left(&file, device, mode)?;
+                return Ok(Lock { device: device.into(), mode, file, others });
             }
         }
         Err(LeaseError::Replaced { directory: self.path.clone(), device: device.into() })
@@ -179,7 +189,7 @@ impl Leases {
         match flock(file, operation) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let holder = holder(file).map_err(self.error("reading a lock file"))?;
+                let holder = self.holder(file)?.words;
                 return Err(LeaseError::Held { device: device.into(), holder });
             }
             Err(errno) => return Err(self.error("locking a lock file")(errno.into())),
@@ -187,6 +197,21 @@ impl Leases {
         is_current(&self.directory, file, device)
             .map_err(io::Error::from)
             .map_err(self.error("looking at a lock file"))
+    }
+
+    /// Refuses a device on which a sandbox may still run though its holders were killed. Returns those who share it.
+    fn left(&self, file: &File, device: &str, mode: Mode) -> Result<Vec<ProcessRecord>, LeaseError> {
+        let holder = self.holder(file)?;
+        let living = holder.living();
+        if holder.excludes(&living, mode) {
+            let holder = format!("{}, which is ending", holder.words);
+            return Err(LeaseError::Held { device: device.into(), holder });
+        }
+        Ok(living)
+    }
+
+    fn holder(&self, file: &File) -> Result<Holder, LeaseError> {
+        Holder::read(file).map_err(self.error("reading a lock file"))
     }
 }
 
@@ -196,17 +221,22 @@ impl Lease {
         self.locks.iter().map(|lock| lock.device.as_str())
     }
 
-    /// Lets go of it without giving it back: a fork of this process has it too, and goes on.
-    pub fn leave_to_fork(mut self) {
-        for lock in self.locks.drain(..) {
-            lock.close();
+    /// Gives the devices back, whoever else has the descriptors. Nothing of the sandbox may be left.
+    pub fn give_back(self) {
+        for lock in &self.locks {
+            let _ = flock(&lock.file, FlockOperation::Unlock);
         }
+    }
+
+    /// The same hold for the monitor of a sandbox and its init.
+    pub fn share(&self) -> io::Result<Vec<OwnedFd>> {
+        self.locks.iter().map(|lock| lock.file.as_fd().try_clone_to_owned()).collect()
     }
 
     /// Checks that the lock files are still the ones that are locked: whoever removes one lets somebody else in.
     /// To be asked after the phase as well as before it.
     pub fn verify(&self) -> Result<(), LeaseError> {
-        for Lock { device, file } in &self.locks {
+        for Lock { device, file, .. } in &self.locks {
             let directory = || self.path.clone();
             match is_current(&self.directory, file, device) {
                 Ok(true) => {}
@@ -220,30 +250,6 @@ impl Lease {
             }
         }
         Ok(())
-    }
-}
-
-impl Lock {
-    /// Closes the file alone: the lock is of the open file, which a fork has too.
-    fn close(self) {
-        // The drop below would unlock it for all who have it.
-        let kept = ManuallyDrop::new(self);
-        let number = kept.file.as_raw_fd();
-        // SAFETY: the file is not dropped, so this is the only close of its descriptor.
-        drop(unsafe { OwnedFd::from_raw_fd(number) });
-    }
-
-    /// Says who holds it. The first line is whole at any moment.
-    fn name(&self, owner: &str) -> io::Result<()> {
-        let line = format!("{owner}\n");
-        self.file.write_all_at(line.as_bytes(), 0)?;
-        self.file.set_len(line.len() as u64)
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -265,15 +271,6 @@ fn is_current(directory: impl AsFd, file: &File, device: &str) -> Result<bool, E
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(errno),
     }
-}
-
-/// The first line of a lock file.
-fn holder(file: &File) -> io::Result<String> {
-    let mut text = [0; LONGEST];
-    let length = file.read_at(&mut text, 0)?;
-    let line = text[..length].split(|byte| *byte == b'\n').next().unwrap_or_default();
-    // Another supervisor wrote it, or is about to.
-    Ok(if line.is_empty() { "another run".into() } else { String::from_utf8_lossy(line).into_owned() })
 }
 
 #[cfg(test)]
@@ -409,24 +406,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_a_fork_stays_held_until_the_fork_ends() {
+    fn a_drop_gives_back_nothing_that_a_monitor_has_too() {
         let (_place, leases) = leases();
         let lease = leases.take(&[("a", Mode::Exclusive)], "one").unwrap();
-        let forked = lease.locks[0].file.try_clone().unwrap();
-        lease.leave_to_fork();
+        let shared = lease.share().unwrap();
+        drop(lease);
         assert!(is_held(leases.take(&[("a", Mode::Exclusive)], "two")));
-        drop(forked);
-        leases.take(&[("a", Mode::Exclusive)], "two").unwrap();
+        drop(shared);
+        let lease = leases.take(&[("a", Mode::Exclusive)], "two").unwrap();
+        // In so many words it is given back all the same: the monitor may take a moment to exit.
+        let _shared = lease.share().unwrap();
+        lease.give_back();
+        leases.take(&[("a", Mode::Exclusive)], "three").unwrap();
     }
 
+    /// Without the look at who is left, the device would be free as soon as the last descriptor is closed.
     #[test]
-    fn a_drop_gives_back_even_what_a_child_inherited() {
+    fn a_sandbox_that_outlives_its_holders_keeps_the_device() {
         let (_place, leases) = leases();
-        let lease = leases.take(&[("a", Mode::Exclusive)], "one").unwrap();
-        let inherited = lease.locks[0].file.try_clone().unwrap();
+        let lease = leases.take(&[("a", Mode::Exclusive)], "sandbox 7f3a").unwrap();
+        let mut left = Command::new("sleep").arg("60").spawn().unwrap();
+        let init = ProcessRecord::of(i32::try_from(left.id()).unwrap()).unwrap();
+        holder::add_sandbox(&lease.share().unwrap(), init).unwrap();
         drop(lease);
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let error = leases.take(&[("a", mode)], "two").unwrap_err().to_string();
+            assert!(error.starts_with("a is held by sandbox 7f3a, which is ending; wait"), "{error}");
+        }
+        left.kill().unwrap();
+        left.wait().unwrap();
         leases.take(&[("a", Mode::Exclusive)], "two").unwrap();
-        drop(inherited);
     }
 
     /// AI4AI-Bench's lock lay where the agent could unlink it, and a lock on the file made anew is another lock.

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use oci_spec::runtime::MountBuilder;
 
 use super::cdi::{self, ApplyError, CdiError, ContainerEdits, Name, NameError};
+use super::host::GpuHostError;
 use super::ldcache::Entry;
 use super::{GpuHost, host, nvidia};
 use crate::host::HostFacts;
-use crate::spec::{Gpu, Node, RootKind, Spec};
+use crate::spec::{Extension, Gpu, Node, RootKind, Spec};
 
 /// The clause that GPUs come from.
 const CLAUSE: &str = "gpu";
@@ -181,7 +182,7 @@ pub enum GpuError {
 ///
 /// # Errors
 /// Whatever of it the host does not have exactly as it should be.
-pub(crate) fn provided(spec: &Spec, facts: &HostFacts) -> Result<Option<Spec>, GpuError> {
+pub fn provided(spec: &Spec, facts: &HostFacts) -> Result<Option<Spec>, GpuError> {
     let Some(gpu) = &spec.airlock.gpu else { return Ok(None) };
     let host = facts.gpu_host.as_ref().ok_or(GpuError::NotRead)?;
     let mut provision = match &facts.gpu {
@@ -192,10 +193,33 @@ pub(crate) fn provided(spec: &Spec, facts: &HostFacts) -> Result<Option<Spec>, G
         None => Provision::default(),
     };
     provision.edits.append(named_nodes(gpu, host)?);
-    provision.edits.append(named_devices(gpu, spec, facts, host)?);
+    provision.edits.append(named_devices(gpu, spec, facts.root, host)?);
     let mut spec = spec.clone();
     provision.apply(&mut spec)?;
     Ok(Some(spec))
+}
+
+/// Checks that the host has the render nodes and the CDI devices that are asked for.
+///
+/// # Errors
+/// As a launch would fail.
+pub fn check_named(gpu: &Gpu) -> Result<(), NamedError> {
+    let host = GpuHost::read(gpu, &RootKind::Empty, None)?;
+    let spec = Spec { oci: oci_spec::runtime::Spec::default(), airlock: Extension::default() };
+    let root = crate::host::is_root();
+    let named = named_nodes(gpu, &host).and_then(|_| named_devices(gpu, &spec, root, &host));
+    Ok(named.map(drop)?)
+}
+
+/// Why named devices cannot be given.
+#[derive(Debug, thiserror::Error)]
+pub enum NamedError {
+    /// The host could not be read.
+    #[error(transparent)]
+    Host(#[from] GpuHostError),
+    /// It does not have them so.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
 }
 
 impl Provision {
@@ -274,12 +298,7 @@ fn render_node(path: &Path, host: &GpuHost) -> Option<(u32, u32)> {
 }
 
 /// What the CDI devices need that the spec names.
-fn named_devices(
-    gpu: &Gpu,
-    spec: &Spec,
-    facts: &HostFacts,
-    host: &GpuHost,
-) -> Result<ContainerEdits, GpuError> {
+fn named_devices(gpu: &Gpu, spec: &Spec, root: bool, host: &GpuHost) -> Result<ContainerEdits, GpuError> {
     if gpu.cdi.is_empty() {
         return Ok(ContainerEdits::default());
     }
@@ -293,7 +312,7 @@ fn named_devices(
     edits.complete(|path| host.nodes.get(path).copied());
     for node in &edits.device_nodes {
         let on_host = node.host_path.as_ref().unwrap_or(&node.path);
-        if on_host != &node.path && !facts.root {
+        if on_host != &node.path && !root {
             return Err(GpuError::Renamed { path: node.path.clone(), host: on_host.clone() });
         }
         let found = host.nodes.get(on_host).ok_or_else(|| GpuError::NoNode {

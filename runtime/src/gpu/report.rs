@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::discover::Seen;
 use super::facts::{Chosen, Gpu, Selection};
-use super::wire::Usage;
 
 /// Memory that may be in use after a phase and was not before it: the driver's own books.
 const TOLERANCE: u64 = 64 << 20;
@@ -22,6 +22,10 @@ pub struct GpuReport {
     /// What the next tenant should know: processes and memory that stayed, new errors. Empty: they were left as they
     /// were found.
     pub left: Vec<String>,
+    /// Which limit was exceeded, if one was.
+    pub exceeded: Option<String>,
+    /// Whether the GPUs were reset afterwards; absent: nobody asked for it.
+    pub reset: Option<bool>,
 }
 
 /// One GPU or slice.
@@ -96,17 +100,26 @@ fn memory(chosen: &Chosen, gpu: &Gpu) -> u64 {
 
 impl GpuReport {
     /// The report of a phase that had `selection`, whose GPUs are now `after`; `shared`: others may use them still.
-    pub(super) fn new(selection: &Selection, shared: bool, after: &[Gpu], usage: &[Usage]) -> GpuReport {
+    pub(super) fn new(selection: &Selection, shared: bool, seen: &Seen) -> GpuReport {
         let (major, minor) = selection.driver.cuda;
         let mut report = GpuReport {
             driver: selection.driver.version.clone(),
             cuda: format!("{major}.{minor}"),
             devices: Vec::new(),
             left: Vec::new(),
+            exceeded: seen.exceeded.as_ref().map(|it| {
+                format!(
+                    "{} had {} MiB more in use than before, which gpu.memory forbids",
+                    it.uuid,
+                    it.memory >> 20
+                )
+            }),
+            reset: None,
         };
         for chosen in &selection.gpus {
-            let now = after.iter().find(|gpu| gpu.index == chosen.gpu.index);
-            let seen = usage.iter().find(|usage| usage.uuid == chosen.uuid()).cloned().unwrap_or_default();
+            let now = seen.after.iter().find(|gpu| gpu.index == chosen.gpu.index);
+            let used = seen.usage.iter().find(|usage| usage.uuid == chosen.uuid());
+            let used = used.cloned().unwrap_or_default();
             if let Some(now) = now {
                 report.left.extend(left(chosen, now, shared));
             }
@@ -117,10 +130,10 @@ impl GpuReport {
                 pci: chosen.gpu.pci.clone(),
                 before: Counters::of(chosen, &chosen.gpu),
                 after: now.filter(|gpu| !gpu.health.lost).map(|gpu| Counters::of(chosen, gpu)),
-                memory_peak: seen.memory_peak,
-                utilisation: seen.utilisation,
-                energy: seen.energy,
-                xids: seen.xids,
+                memory_peak: used.memory_peak,
+                utilisation: used.utilisation,
+                energy: used.energy,
+                xids: used.xids,
             });
         }
         report
@@ -128,7 +141,8 @@ impl GpuReport {
 
     /// The report of a phase after which the driver did not answer.
     pub(super) fn unknown(selection: &Selection, error: &str) -> GpuReport {
-        let mut report = GpuReport::new(selection, true, &[], &[]);
+        let nothing = Seen { after: Vec::new(), usage: Vec::new(), exceeded: None };
+        let mut report = GpuReport::new(selection, true, &nothing);
         report.left.push(format!("not known: {error}"));
         report
     }

@@ -1,9 +1,9 @@
 //! Selection: which GPUs a sandbox gets. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{Chosen, Gpu, Instance, Inventory, PciPath, Selection};
-use crate::Spec;
+use crate::{Spec, spec};
 
 /// More GPUs than this are not tried in all combinations: 12,870 of 16.
 const MOST_TRIED: usize = 16;
@@ -28,6 +28,10 @@ pub struct Wish {
     pub devices: Vec<String>,
     /// Others may use them at the same time.
     pub shared: bool,
+    /// Most memory that the phase may use of each, in bytes.
+    pub memory: Option<u64>,
+    /// They are reset when the phase has ended.
+    pub reset: bool,
 }
 
 impl Wish {
@@ -35,7 +39,8 @@ impl Wish {
     pub fn of(spec: &Spec) -> Option<Wish> {
         let gpu = spec.airlock.gpu.as_ref()?;
         let asked = gpu.count.is_some() || !gpu.devices.is_empty();
-        asked.then(|| Wish { count: gpu.count, devices: gpu.devices.clone(), shared: gpu.shared })
+        let spec::Gpu { count, devices, shared, memory, reset, .. } = gpu.clone();
+        asked.then_some(Wish { count, devices, shared, memory, reset })
     }
 }
 
@@ -109,6 +114,25 @@ pub fn select(inventory: &Inventory, wish: &Wish, held: &Held) -> Result<Selecti
     };
     gpus.sort_by_key(order);
     Ok(Selection { driver, gpus })
+}
+
+/// UUIDs of all that a wish might be granted with, whoever has them now and whatever their state is.
+pub fn candidates(inventory: &Inventory, wish: &Wish) -> BTreeSet<String> {
+    let place = Place { inventory, shared: true, held: &Held::new() };
+    let whole = || place.whole().into_iter().filter(|chosen| chosen.gpu.mig.is_none());
+    let any = |device: &String| match place.exact(device.trim()) {
+        Some(chosen) => vec![chosen],
+        None => {
+            let all = device == "all";
+            let kind = device.trim().to_lowercase();
+            whole().chain(place.slices()).filter(|chosen| all || is_of(chosen, &kind)).collect()
+        }
+    };
+    let found: Vec<Chosen> = match wish.count {
+        Some(_) => whole().collect(),
+        None => wish.devices.iter().flat_map(any).collect(),
+    };
+    found.iter().map(|chosen| chosen.uuid().to_owned()).collect()
 }
 
 fn order(chosen: &Chosen) -> (u32, Option<(u32, u32)>) {

@@ -1,11 +1,14 @@
 //! A tenancy: the GPUs of one phase, from the choice to the look at what was left on them.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::discover::{DiscoverError, Discovery, Watch, discover};
 use super::facts::{Inventory, Selection};
+use super::grant::Grant;
 use super::lease::{Lease, LeaseError, Leases, Mode, claims};
 use super::report::GpuReport;
+use super::reset::{Reset, ResetError};
 use super::select::{Held, SelectError, Wish, select};
 
 /// Why there are no GPUs for a phase.
@@ -20,15 +23,25 @@ pub enum TenancyError {
     /// They cannot be held.
     #[error("gpu: {0}")]
     Lease(#[from] LeaseError),
+    /// They could not be reset afterwards.
+    #[error("gpu: gpu.reset: {0}")]
+    Reset(#[from] ResetError),
+    /// The monitor cannot be given what it needs.
+    #[error("gpu: duplicating a descriptor: {0}")]
+    Grant(io::Error),
 }
 
-/// GPUs that nobody else gets, under observation.
+/// GPUs that nobody else gets, under observation. Dropped, they stay held until the monitor and init of their sandbox are
+/// gone too; [`Tenancy::end`] and [`Tenancy::give_back`] are for when they are.
 #[derive(Debug)]
 pub struct Tenancy {
     selection: Selection,
     shared: bool,
+    limited: bool,
     lease: Lease,
     watch: Watch,
+    /// What resets the GPUs in the end.
+    reset: Option<Reset>,
     /// Held until the end report is written; see [`Discovery`].
     found: Discovery,
 }
@@ -47,12 +60,14 @@ impl Tenancy {
         let (chosen, lease) =
             take(&found.inventory, wish, |selection| leases.take(&claims(selection, mode), owner))?;
         let uuids: Vec<&str> = chosen.gpus.iter().map(|chosen| chosen.uuid()).collect();
-        let (watch, now) = Watch::begin(&uuids)?;
+        let (watch, now) = Watch::begin(&uuids, wish.memory)?;
         let now = Inventory { driver: Some(chosen.driver.clone()), gpus: now, ..Inventory::default() };
         let devices = uuids.into_iter().map(str::to_owned).collect();
-        let same = Wish { count: None, devices, shared: wish.shared };
+        let same = Wish { devices, shared: wish.shared, ..Wish::default() };
         let selection = select(&now, &same, &Held::new())?;
-        Ok(Tenancy { selection, shared: wish.shared, lease, watch, found })
+        let reset = wish.reset.then(|| Reset::of(&selection, &found.inventory, leases)).transpose()?;
+        let limited = wish.memory.is_some();
+        Ok(Tenancy { selection, shared: wish.shared, limited, lease, watch, reset, found })
     }
 
     /// What the sandbox gets.
@@ -60,22 +75,40 @@ impl Tenancy {
         &self.selection
     }
 
+    /// What the monitor of the sandbox gets.
+    pub fn grant(&self) -> Result<Grant, TenancyError> {
+        let alarm = self.limited.then(|| self.watch.alarm()).transpose().map_err(TenancyError::Grant)?;
+        let leases = self.lease.share().map_err(TenancyError::Grant)?;
+        Ok(Grant { selection: self.selection.clone(), leases, alarm })
+    }
+
     /// Lets go of it without giving it back: a fork of this process has it too, and goes on.
     pub fn leave_to_fork(self) {
-        self.lease.leave_to_fork();
         self.watch.leave_to_fork();
     }
 
-    /// Looks at what was left, when every process of the sandbox is gone, and gives the GPUs back.
+    /// Gives the GPUs back: there was no sandbox on them.
+    pub fn give_back(self) {
+        self.lease.give_back();
+    }
+
+    /// Looks at what was left, when every process of the sandbox is gone, resets the GPUs if that was asked for, and
+    /// gives them back.
     pub fn end(self) -> GpuReport {
-        let Tenancy { selection, shared, lease, watch, found: _found } = self;
+        let Tenancy { selection, shared, lease, watch, reset, found: _found, .. } = self;
         let mut report = match watch.end() {
-            Ok((after, usage)) => GpuReport::new(&selection, shared, &after, &usage),
+            Ok(seen) => GpuReport::new(&selection, shared, &seen),
             Err(error) => GpuReport::unknown(&selection, &error.to_string()),
         };
+        if let Some(reset) = reset {
+            let done = reset.perform();
+            report.reset = Some(done.is_ok());
+            report.left.extend(done.err().map(|error| format!("not reset: {error}")));
+        }
         if let Err(error) = lease.verify() {
             report.left.push(error.to_string());
         }
+        lease.give_back();
         report
     }
 }

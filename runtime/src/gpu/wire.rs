@@ -1,12 +1,16 @@
 //! What the discovery helper says: lines of JSON on its standard output.
 //!
-//! Without arguments it says one line, the inventory. As `watch UUID...` it says a [`Answer::State`] at once and an
-//! [`Answer::End`] when its standard input ends. Whatever goes wrong is one [`Answer::Failed`], the last line. The
-//! helper is built from this file as well.
+//! Without arguments it says one line, the inventory. As `watch LIMIT UUID...` it says a [`Answer::State`] at once, an
+//! [`Answer::Exceeded`] when one of them has more than LIMIT bytes of memory in use beyond what it had at first
+//! ([`NO_LIMIT`]: whatever it has), and an [`Answer::End`] when its standard input ends. Whatever goes wrong is one [`Answer::Failed`], the last
+//! line. The helper is built from this file as well.
 
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Gpu, Inventory};
+
+/// In the place of a limit.
+pub const NO_LIMIT: &str = "-";
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +20,8 @@ pub enum Answer {
     Inventory(Inventory),
     /// The watched GPUs, before the phase.
     State(Vec<Gpu>),
+    /// One of them uses more memory than it may; said once.
+    Exceeded(Exceeded),
     /// The watched GPUs after the phase, and what was seen of it.
     End {
         /// The GPUs.
@@ -25,6 +31,16 @@ pub enum Answer {
     },
     /// It could not be asked.
     Failed(Failure),
+}
+
+/// A GPU or slice that uses more memory than it may.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exceeded {
+    /// Its UUID.
+    pub uuid: String,
+    /// What is in use beyond what was at first, in bytes.
+    pub memory: u64,
 }
 
 /// What was seen of one GPU or slice while it was watched; what it does not tell is `None`.

@@ -21,8 +21,8 @@ pub(crate) struct Inherited {
     pub(crate) channel: Channel,
     /// Descriptors for the payload and the numbers that they get.
     pub(crate) pass: Vec<(OwnedFd, i32)>,
-    /// Held so that the id range is not given away while anything of the sandbox lives.
-    pub(crate) range: Option<OwnedFd>,
+    /// Held so that neither the id range nor the GPUs are given away while init lives.
+    pub(crate) locks: Vec<OwnedFd>,
     /// Fixed filter of init itself.
     pub(crate) own_filter: Program,
 }
@@ -40,12 +40,12 @@ struct Child<'a> {
 
 /// Builds the sandbox from inside and becomes its init. Never returns.
 pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
-    let Inherited { channel, pass, range, own_filter } = inherited;
+    let Inherited { channel, pass, locks, own_filter } = inherited;
     // Again after the ids are set, which clears it. A monitor that is dead already is seen on the channel.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     // The monitor's own end of the channel among them: with it open here, its death would go unseen.
     let mut keep = vec![channel.fd().as_raw_fd()];
-    keep.extend(pass.iter().map(|(fd, _)| fd.as_raw_fd()).chain(range.as_ref().map(AsRawFd::as_raw_fd)));
+    keep.extend(pass.iter().map(|(fd, _)| fd.as_raw_fd()).chain(locks.iter().map(AsRawFd::as_raw_fd)));
     // SAFETY: this process never returns to the monitor's code, whose owners of the others live on unused.
     if unsafe { sys::close_all_but(&keep) }.is_err() {
         sys::exit_now(1);
@@ -76,7 +76,7 @@ pub(crate) fn run(plan: &Plan, inherited: Inherited) -> ! {
     let ready = channel.send(&FromInit::Ready(probes), &[]).and_then(|()| channel.receive::<ToInit>());
     match ready {
         Ok(Some((ToInit::Release { confirm }, _))) => {
-            init::run(&plan.payload, channel, pass, terminal, range, &own_filter, confirm)
+            init::run(&plan.payload, channel, pass, terminal, locks, &own_filter, confirm)
         }
         _ => sys::exit_now(1),
     }

@@ -23,7 +23,7 @@ pub use self::error::LaunchError;
 pub(crate) use self::message::{Channel, FromInit, Probe, ToInit};
 pub(crate) use self::prepared::{Prepared, Stock};
 use crate::cgroups::{Cgroup, CgroupPath};
-use crate::gpu::{self, Selection};
+use crate::gpu::{self, Grant};
 use crate::host::{HostError, privileged};
 use crate::ids::{HostIds, IdMapping, IdMaps, RangeLock, map_text};
 use crate::mounts::{self, Mounts};
@@ -31,7 +31,7 @@ use crate::plan::{Action, Placement, Plan, Step, plan_with};
 use crate::report::{Evidence, ReportRecord};
 use crate::seccomp::Program;
 use crate::spec::Spec;
-use crate::state::{Sandboxes, State};
+use crate::state::{ProcessRecord, Sandboxes, State};
 use crate::sys::{self, Cloned};
 use crate::verify::Verification;
 
@@ -54,8 +54,8 @@ pub struct LaunchOptions {
     pub report: Option<ReportRecord>,
     /// How long init may take to build the sandbox; absent: 60 s.
     pub build_timeout: Option<Duration>,
-    /// The GPUs that were chosen for the spec, which somebody holds leases of.
-    pub gpu: Option<Selection>,
+    /// The GPUs that were chosen for the spec.
+    pub gpu: Option<Grant>,
 }
 
 /// A sandbox that is built and verified, or runs.
@@ -74,6 +74,10 @@ pub(crate) struct Parts {
     pub(crate) init: Option<Init>,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) range: Option<RangeLock>,
+    /// Holds on its GPUs.
+    pub(crate) leases: Vec<OwnedFd>,
+    /// Readable when it must be ended for its use of them.
+    pub(crate) alarm: Option<OwnedFd>,
     pub(crate) state: Option<State>,
     /// The directory that keeps what is written, locked.
     pub(crate) kept: Option<File>,
@@ -114,8 +118,12 @@ impl Sandbox {
         if options.gpu.is_some() {
             gpu::host::ensure_unified_memory().map_err(HostError::from)?;
         }
+        let selection = options.gpu.map(|Grant { selection, leases, alarm }| {
+            (parts.leases, parts.alarm) = (leases, alarm);
+            selection
+        });
         let facts = prepared.facts.settle(options.cgroup_parent.as_ref())?;
-        let facts = facts.with_spec(spec, ids).with_gpu(spec, options.gpu)?;
+        let facts = facts.with_spec(spec, ids).with_gpu(spec, selection)?;
         checks::own_state(spec, &facts, sandboxes.root())?;
         parts.kept = checks::kept_directory(spec)?;
         let placement = Placement { id, cgroup_parent: options.cgroup_parent };
@@ -157,17 +165,13 @@ fn build(
 ) -> Result<Sandbox, LaunchError> {
     let (channel, other) =
         Channel::pair().map_err(|source| LaunchError::Call { what: "socketpair", source })?;
-    let mut inherited = Some(child::Inherited {
-        channel: other,
-        pass,
-        range: parts
-            .range
-            .as_ref()
-            .map(|range| range.file().as_fd().try_clone_to_owned())
-            .transpose()
-            .map_err(|source| LaunchError::Call { what: "sharing the lock of the id range", source })?,
-        own_filter,
-    });
+    let locks = parts.range.iter().map(|range| range.file().as_fd());
+    let locks = locks.chain(parts.leases.iter().map(AsFd::as_fd)).map(|lock| lock.try_clone_to_owned());
+    let locks = locks.collect::<io::Result<_>>().map_err(|source| LaunchError::Call {
+        what: "sharing the locks of the id range and the GPUs",
+        source,
+    })?;
+    let mut inherited = Some(child::Inherited { channel: other, pass, locks, own_filter });
     let mut mounts = Mounts::of_caller();
     // Modes are stated in full; init sets the payload's umask.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
@@ -294,6 +298,10 @@ fn perform(
                     // The child's end must be open in the child alone, or its death would go unseen.
                     drop(inherited.take());
                     parts.init = Some(Init { pid, pidfd });
+                    if !parts.leases.is_empty() {
+                        let init = ProcessRecord::of(pid).map_err(at)?;
+                        gpu::add_sandbox(&parts.leases, init).map_err(at)?;
+                    }
                     parts
                         .state
                         .as_mut()

@@ -26,8 +26,8 @@ const LARGEST: usize = 16 * 1024 * 1024;
 /// Longest error text in bytes.
 const LONGEST_MESSAGE: usize = 2048;
 
-/// A sandbox to be started. Its descriptors: the line, this document, the one to hold and the standard streams if
-/// there are any, then those for the payload.
+/// A sandbox to be started. Its descriptors: the line, this document, the one to hold, the leases, the alarm and the
+/// standard streams if there are any, then those for the payload.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order<'a> {
     pub(super) spec: Cow<'a, Spec>,
@@ -40,6 +40,10 @@ pub(super) struct Order<'a> {
     pub(super) cgroup_parent: Option<PathBuf>,
     pub(super) report: Option<PathBuf>,
     pub(super) gpu: Option<Selection>,
+    /// How many leases are among the descriptors.
+    pub(super) leases: usize,
+    /// An alarm is among them.
+    pub(super) alarm: bool,
 }
 
 /// From the supervisor to a monitor.

@@ -29,14 +29,15 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 
 pub(crate) use self::line::{Asked, Line, Wish};
 use self::line::{FromMonitor, Frozen, Order, ToMonitor, read_document, write_document};
-use crate::gpu::Selection;
+use crate::gpu::Grant;
 use crate::launch::{Channel, LaunchError, checks};
 use crate::report::EndReport;
 use crate::spec::Spec;
 use crate::sys;
 
-/// Most descriptors that one payload gets: what one message carries (unix(7)), less Airlock's own six.
-const MOST_PASSED: usize = 247;
+/// Most descriptors that one payload gets, less one for each lease: what one message carries (unix(7)), less Airlock's
+/// own seven.
+const MOST_PASSED: usize = 246;
 
 /// A launcher process. Dropping it ends the process, not the sandboxes that it started.
 #[derive(Debug)]
@@ -57,8 +58,8 @@ pub struct Request {
     pub cgroup_parent: Option<PathBuf>,
     /// Absolute path of a file that gets the end report too, even if the supervisor has died.
     pub report: Option<PathBuf>,
-    /// The GPUs that were chosen for the spec, which the supervisor holds leases of.
-    pub gpu: Option<Selection>,
+    /// The GPUs that were chosen for the spec.
+    pub gpu: Option<Grant>,
     /// Kept open until the monitor is gone, or with it the order that never became one: a file with a lock (flock(2))
     /// tells everyone when neither can start or write anything any more. The payload does not get it.
     pub hold: Option<OwnedFd>,
@@ -142,7 +143,11 @@ impl Launcher {
     /// # Errors
     /// [`LauncherError::Sandbox`] if it could not be built; nothing of it is left then.
     pub fn launch(&self, spec: &Spec, request: Request) -> Result<Running, LauncherError> {
-        if request.pass.len() > MOST_PASSED {
+        let (selection, leases, alarm) = match request.gpu {
+            Some(Grant { selection, leases, alarm }) => (Some(selection), leases, alarm),
+            None => (None, Vec::new(), None),
+        };
+        if request.pass.len() + leases.len() > MOST_PASSED {
             return Err(LauncherError::Descriptors(request.pass.len()));
         }
         let order = write_document(&Order {
@@ -152,13 +157,16 @@ impl Launcher {
             pass: request.pass.iter().map(|(_, number)| *number).collect(),
             cgroup_parent: request.cgroup_parent,
             report: request.report,
-            gpu: request.gpu,
+            gpu: selection,
+            leases: leases.len(),
+            alarm: alarm.is_some(),
         });
         let order = order.map_err(call("writing the order"))?;
         let (line, other) = Channel::pair().map_err(call("socketpair"))?;
         let fds: Vec<BorrowedFd<'_>> = [other.fd(), order.as_fd()]
             .into_iter()
             .chain(request.hold.iter().map(AsFd::as_fd))
+            .chain(leases.iter().chain(&alarm).map(AsFd::as_fd))
             .chain(request.stdio.iter().flatten().map(AsFd::as_fd))
             .chain(request.pass.iter().map(|(fd, _)| fd.as_fd()))
             .collect();

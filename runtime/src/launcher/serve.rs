@@ -9,10 +9,10 @@ use nix::sys::signal::{SigHandler, SigSet, Signal};
 
 use super::line::{Line, Order, read_document};
 use crate::cgroups::CgroupPath;
+use crate::gpu::Grant;
 use crate::launch::{Channel, LaunchError, LaunchOptions, Prepared, Stock};
 use crate::plan::PlanError;
 use crate::report::{EndReport, ReportPlace};
-use crate::signals::handle;
 use crate::state::Sandboxes;
 use crate::{monitor, signals, sys};
 
@@ -26,6 +26,7 @@ struct Job {
     order: Order<'static>,
     prepared: Prepared,
     stdio: Option<[OwnedFd; 3]>,
+    gpu: Option<Grant>,
     pass: Vec<(OwnedFd, i32)>,
     report: Option<ReportPlace>,
     /// Closed by this process's end, after its last word.
@@ -73,7 +74,7 @@ fn settle(orders: &Channel) -> io::Result<()> {
             Signal::SIGCHLD | Signal::SIGPIPE => SigHandler::SigIgn,
             _ => SigHandler::SigDfl,
         };
-        handle(signal, default)?;
+        signals::handle(signal, default)?;
     }
     Ok(SigSet::empty().thread_set_mask()?)
 }
@@ -128,6 +129,10 @@ impl Job {
         } else {
             None
         };
+        let mut held = || fds.next().ok_or_else(|| io::Error::other("a lease or an alarm is missing"));
+        let leases = (0..order.leases).map(|_| held()).collect::<io::Result<_>>()?;
+        let alarm = order.alarm.then(held).transpose()?;
+        let gpu = order.gpu.clone().map(|selection| Grant { selection, leases, alarm });
         let mut stream = || fds.next().ok_or_else(|| io::Error::other("a standard stream is missing"));
         let stdio = if order.stdio { Some([stream()?, stream()?, stream()?]) } else { None };
         let pass: Vec<(OwnedFd, i32)> = fds.zip(order.pass.iter().copied()).collect();
@@ -139,12 +144,12 @@ impl Job {
             ReportPlace::open(path)
                 .map_err(|error| io::Error::other(format!("report {}: {error}", path.display())))
         });
-        Ok(Job { prepared, stdio, pass, report: report.transpose()?, order, _hold: hold })
+        Ok(Job { prepared, stdio, gpu, pass, report: report.transpose()?, order, _hold: hold })
     }
 
     /// Makes this process a monitor, from the sandbox's start to its end.
     fn perform(self, line: &Line) {
-        let Order { spec, cgroup_parent, gpu, .. } = self.order;
+        let Order { spec, cgroup_parent, .. } = self.order;
         let record = self.report.as_ref().map(|place| place.record().clone());
         let mut named = String::new();
         let result = become_monitor(self.stdio)
@@ -158,7 +163,7 @@ impl Job {
                     cgroup_parent,
                     pass: self.pass,
                     report: record,
-                    gpu,
+                    gpu: self.gpu,
                     ..LaunchOptions::default()
                 };
                 monitor::run_on_line(&spec, options, self.prepared, line)

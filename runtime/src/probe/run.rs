@@ -13,7 +13,7 @@ use super::expect::{Setting, shorten};
 use super::kit::{Kit, KitError};
 use super::{Answer, Outcome, Probe, Verdict, table};
 use crate::cgroups::CgroupPath;
-use crate::gpu::Selection;
+use crate::gpu::{Grant, Selection};
 use crate::launcher::{Launcher, LauncherError, Request};
 use crate::plan::Placement;
 use crate::report::{EndReport, Reason};
@@ -143,7 +143,7 @@ impl Runner {
         let request = Request {
             stdio: Some([null.into(), stream(&out)?.into(), stream(&err)?.into()]),
             cgroup_parent: self.cgroup_parent.clone(),
-            gpu,
+            gpu: gpu.map(Grant::from),
             ..Request::default()
         };
         let end = self.launcher.launch(&spec, request)?.wait()?;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use airlock_runtime::launcher::Launcher;
 use airlock_runtime::state::Sandboxes;
 
-use crate::fixture::{Fixture, children_of, open_descriptors, resident_kib, until};
+use crate::child::until;
+use crate::fixture::{Fixture, children_of, open_descriptors, resident_kib};
 
 const LAUNCHES: usize = 200;
 /// Launches before the first count: what is made once is made by then.

@@ -4,6 +4,8 @@
  * when it was replaced, so that a test can let the host change. The declarations follow NVIDIA's public nvml.h in names,
  * numbers and layouts; the README beside this file lists the keys of a scenario.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +60,44 @@ static const struct value *scenario(void)
     return current;
 }
 
-static const struct value *gpus(void) { return json_get(scenario(), "gpus"); }
+/* Whether the kernel lets this process by to a node behind which there is nothing. */
+static int reachable(const char *node)
+{
+    int file = open(node, O_RDWR | O_CLOEXEC);
+    if (file >= 0)
+        close(file);
+    return file >= 0 || errno == ENXIO;
+}
+
+static const struct value *all(void) { return json_get(scenario(), "gpus"); }
+
+/* With `by_nodes` the library knows no GPU but those whose nodes it can open, as NVIDIA's does in a container. */
+static const struct value *gpus(void)
+{
+    static struct value *seen;
+    static const struct value *of;
+    struct value **last;
+    char node[32];
+    if (!json_number(scenario(), "by_nodes", 0))
+        return all();
+    if (of == all())
+        return seen;
+    of = all();
+    seen = calloc(1, sizeof *seen);
+    seen->kind = LIST;
+    last = &seen->first;
+    for (unsigned index = 0; index < json_length(of); index++) {
+        const struct value *one = json_item(of, index);
+        snprintf(node, sizeof node, "/dev/nvidia%u", (unsigned)json_number(one, "minor", index));
+        if (!reachable(node))
+            continue;
+        *last = malloc(sizeof **last);
+        **last = *one;
+        last = &(*last)->next;
+        *last = NULL;
+    }
+    return seen;
+}
 
 /* A GPU is 64 times its index and one; its slices follow it. */
 static device_t handle(unsigned index, unsigned slice) { return (device_t)(uintptr_t)(64 * (index + 1) + slice); }
@@ -116,6 +155,8 @@ EXPORT result nvmlInit_v2(void)
         return NO_PERMISSION;
     if (!strcmp(init, "crash"))
         abort();
+    if (json_number(scenario(), "by_nodes", 0) && !reachable("/dev/nvidiactl"))
+        return NO_PERMISSION;
     return SUCCESS;
 }
 

@@ -2,46 +2,15 @@
 
 use std::time::Duration;
 
-use airlock_tests::{Ended, Gpus, Graded, Live, Run, Site, within};
+use airlock_tests::{Ended, Graded, Site, within};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// `airlock run` on this host with these GPUs. Where nothing of the driver is below `/proc`, as for a user, only what
-/// comes before the launch can be tried.
-fn run<'a>(site: &'a Site, gpus: &Gpus, wish: &str) -> Run<'a> {
-    site.run().policy(site.policy("")).where_root_did(gpus.script()).flag("--gpus", wish)
-}
-
-/// One that holds its GPUs until it is told to end.
-fn resting(site: &Site, gpus: &Gpus, wish: &str) -> Live {
-    let mut live = run(site, gpus, wish).start(["/probe/probe", "rest", "60"]);
-    live.printed("ready");
-    live
-}
-
-fn end(live: Live) -> Ended {
-    live.signal(Signal::SIGTERM);
-    live.end()
-}
-
-fn uuid(index: u32) -> String {
-    format!("GPU-{index:08x}-aaaa-bbbb-cccc-{index:012x}")
-}
+use crate::{end, report, resting, run, uuid};
 
 /// Names of the GPUs' nodes that a shell sees, and what opening each gives.
 const LOOK: &str = "for node in /dev/nvidia[0-9]*; do echo $node; done; for n in 0 1 2 3 4 5 6 7; do \
                     (: </dev/nvidia$n) 2>&1 | sed \"s/^.*: /$n: /\"; done; ls /proc/driver/nvidia/gpus";
-
-macro_rules! root {
-    () => {
-        match Site::root() {
-            Some(site) => site,
-            None => {
-                airlock_tests::skip!("a user's /proc cannot be new where a stand-in covers a part of the old")
-            }
-        }
-    };
-}
 
 #[test]
 fn one_of_eight_is_all_that_there_is_inside() {
@@ -124,10 +93,6 @@ fn what_is_busy_lost_or_unsound_is_refused_in_words() {
     run(&site, &gpus, "1").end(["true"]).refused(&["no NVIDIA driver on this host"]);
     gpus.become_("mismatch");
     run(&site, &gpus, "1").end(["true"]).refused(&["reboot, or unload and load its modules"]);
-}
-
-fn report(ended: &Ended) -> Value {
-    ended.report().field("gpus").clone()
 }
 
 #[test]
@@ -251,6 +216,28 @@ fn a_phase_of_a_task_has_its_gpus_and_gives_them_back() {
     assert_eq!((uuids, &had["left"]), (vec![&uuid(0).into(), &uuid(1).into()], &json!([])));
     assert_eq!(report("grader"), Value::Null);
     run(&site, &gpus, "3").end(["true"]).succeeded();
+    // The run says beforehand which they may be, and its receipt which they were and in which state.
+    let host = [0, 1, 2].map(uuid);
+    assert_eq!(ended.json("run.json")["gpus"], json!(host));
+    let receipt = ended.receipt();
+    let of = |name: &str| {
+        let phases = receipt["phases"].as_array().unwrap();
+        phases.iter().find(|phase| phase["name"] == name).unwrap()["gpus"].clone()
+    };
+    let gpu = &of("explore")["devices"][1];
+    assert_eq!(gpu["uuid"], uuid(1));
+    for (key, value) in [("sm_clock", json!(345)), ("ecc_uncorrected", json!(0)), ("ecc_corrected", json!(0))]
+    {
+        assert_eq!((&gpu["before"][key], &gpu["after"][key]), (&value, &value), "{key}");
+    }
+    assert_eq!((&gpu["xids"], &of("explore")["driver"]), (&json!([]), &"550.54.15".into()));
+    assert_eq!(of("grader"), Value::Null);
+    let page = std::fs::read_to_string(ended.path.join("report.html")).unwrap();
+    assert!(page.contains(&uuid(1)) && page.contains("345 → 345"), "the page has the GPUs of each phase");
+    let key = task.site().path("private/signing.pub");
+    let (run, key) = (ended.path.to_str().unwrap(), key.to_str().unwrap());
+    let verified = task.site().airlock_with(["task", "verify", run, "--key", key]);
+    assert!(verified.succeeded().stdout.starts_with("verified: digits-direct-"));
 }
 
 /// What a run will never get is said before there is a run directory, as the phase's own mistake.

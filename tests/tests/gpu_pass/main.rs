@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 mod documents;
+mod explain;
 mod inside;
+mod modules;
 mod others;
 mod roots;
+mod scenarios;
 
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 
-use airlock_tests::{Outcome, skip};
+use airlock_tests::{Gpus, Outcome, skip};
 use rustix::fs::{Mode, OFlags};
 
 use crate::{PCI, Place};
@@ -19,9 +19,17 @@ fn no_name_leads_to_another_gpu() {
     }
     let other = format!("/proc/driver/nvidia/gpus/{}/information", PCI[3]);
     place.tries("2", ["read", &other]).refused(&["ENOENT"]);
+    // For the one who has it there is nothing in the way but the missing driver.
+    place.tries("3", ["open", "/dev/nvidia3", "r"]).refused(&["ENXIO"]);
+    place.tries("3", ["read", &other]).done();
     place.tries("2", ["read", &format!("/proc/1/root{other}")]).refused(&["ENOENT", "EACCES"]);
     for node in ["/dev/node", "/tmp/node"] {
         place.tries("2", ["mknod", node, "195", "3"]).refused(&["EPERM", "EACCES"]);
+    }
+    if place.site.caller().is_root() {
+        // The numbers are not what is wrong with it.
+        let node = place.site.path("node");
+        place.site.outside(["mknod", node.to_str().unwrap(), "195", "3"]).done();
     }
     place.tries("2", ["unmount", "/proc/driver"]).refused(&["EPERM"]);
 }
@@ -83,8 +91,35 @@ fn no_descriptor_of_another_gpu_is_inherited() {
     };
     let node = place.gpus.node("nvidia3");
     let held = rustix::fs::open(node, OFlags::PATH, Mode::empty()).unwrap();
-    let run = place.run("2", "").descriptor(held, 9);
+    let run = place.run("2", "").descriptor(held.try_clone().unwrap(), 9);
     run.probe(["open", "/proc/self/fd/9", "r"]).refused(&["ENOENT"]);
+    // Whoever has the descriptor opens the node by it.
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
+    let error = File::open(path).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}");
+}
+
+/// NVIDIA's library shows a caller the GPUs whose nodes it can open; the stand-in does the same.
+#[test]
+fn the_library_shows_the_chosen_gpus_alone() {
+    let place = match Place::new("eight") {
+        Ok(place) => place,
+        Err(why) => skip!("{why}"),
+    };
+    place.gpus.change(|host| host["by_nodes"] = true.into());
+    let folder = place.site.folder("nvml");
+    std::fs::copy(Gpus::count(), folder.join("count")).unwrap();
+    let mount = format!("{}:/nvml:ro,exec", folder.display());
+    let shown = |gpus: &str| {
+        let run = place.run(gpus, "").flag("--mount", &mount);
+        run.end(["/nvml/count"])
+    };
+    let uuid = |index: usize| format!("GPU-{index:08x}-aaaa-bbbb-cccc-{index:012x}\n");
+    assert_eq!(shown("2,5").succeeded().stdout, uuid(2) + &uuid(5));
+    // Outside there are all of them, and without the clause not even the library's start succeeds.
+    let all = place.site.program_where_root_did(&place.script, &folder.join("count"), [""; 0]);
+    assert_eq!(all.succeeded().stdout.lines().count(), 8);
+    assert_eq!(shown("").stdout, "error 4\n");
 }
 
 /// apptainer#2203: with the variable alone, whoever unsets it has all of them.

@@ -51,7 +51,7 @@ pub(super) fn explain(args: ExplainArgs) -> Result<ExitCode> {
     let cwd = std::env::current_dir()?;
     let policy = Policy::load(&args.policy, &args.overrides.into(), &cwd)?;
     let spec = crate::commands::resolved(&policy, vec!["explained".into()])?;
-    let plan = crate::commands::plan::shown(&spec, None).context("what would be launched")?;
+    let (spec, plan) = crate::commands::plan::explained(spec).context("what would be launched")?;
     let explained = Explained::new(&policy, &spec, &plan, &ThisHost);
     let asked = !args.what.is_empty();
     let questions: Vec<Question> = match args.what {

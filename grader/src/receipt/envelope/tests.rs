@@ -1,7 +1,9 @@
 use std::fs;
 use std::process::Command;
 
-use super::super::{PhaseEvidence, Predicate, Subject, Summary};
+use airlock_runtime::gpu::Counters;
+
+use super::super::{PhaseEvidence, PhaseGpu, PhaseGpus, Predicate, Subject, Summary};
 use super::*;
 use crate::journal::{Head, Outcome};
 use crate::score::{Counts, Score};
@@ -16,8 +18,42 @@ fn statement() -> Statement {
         counts: Some(Counts { planned: 512, ok: 87, wrong: 425, ..Counts::default() }),
         in_process: false,
     };
-    let phase =
-        PhaseEvidence { phase: 0, name: "explore".into(), policy: digest, spec: digest, evidence: digest };
+    let state = Counters {
+        memory_used: 85_520_809_984,
+        ecc_corrected: Some(1),
+        ecc_uncorrected: Some(0),
+        sm_clock: Some(1980),
+        sm_clock_max: None,
+        memory_clock: None,
+        temperature: Some(31),
+        power_limit: None,
+    };
+    let gpu = PhaseGpu {
+        uuid: "GPU-1".into(),
+        slice_of: None,
+        name: "NVIDIA H100".into(),
+        before: state.clone(),
+        after: Some(state),
+        memory_peak: Some(1 << 36),
+        energy: None,
+        xids: vec![31],
+    };
+    let gpus = PhaseGpus {
+        driver: "550.54.15".into(),
+        cuda: "12.4".into(),
+        devices: vec![gpu],
+        left: Vec::new(),
+        exceeded: None,
+        reset: Some(true),
+    };
+    let phase = PhaseEvidence {
+        phase: 0,
+        name: "explore".into(),
+        policy: digest,
+        spec: digest,
+        evidence: digest,
+        gpus: Some(gpus),
+    };
     Statement::new(
         vec![Subject::new("run.json", Digest::of(b"{}")), Subject::new("journal.jsonl", digest)],
         Predicate {

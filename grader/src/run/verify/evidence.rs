@@ -68,6 +68,13 @@ impl<'a> Evidence<'a> {
                 if (end.exit_code, end.signal) != (*exit_code, *signal) || (end.reason != *reason && !own) {
                     return wrong("the end report says that the phase ended in another way");
                 }
+                let mut had = end.gpus.iter().flat_map(|gpus| &gpus.devices);
+                if let Some(device) = had.find(|device| !self.manifest.gpus.contains(&device.uuid)) {
+                    return wrong(&format!(
+                        "the phase had the GPU {}, which run.json does not name",
+                        device.uuid
+                    ));
+                }
                 Ok(())
             }
             Event::CandidateSealed { candidate, kind, files, bytes, .. } => {

@@ -79,7 +79,7 @@ pub(super) fn provision(
     let capabilities = Capability::of(gpu)?;
     let mut provision = Provision::default();
     provision.edits.device_nodes = nodes::nodes(gpu, &capabilities, selection, host)?;
-    provision.edits.env = environment(&capabilities, selection);
+    provision.edits.env = environment(gpu, &capabilities, selection);
     libraries::provide(&mut provision, root, &capabilities, selection, host)?;
     provision.edits.mounts.extend(sockets(gpu, host)?);
     procfs::provide(&mut provision, selection, host)?;
@@ -96,16 +96,22 @@ pub(super) fn without_gpus(host: &GpuHost) -> Provision {
 }
 
 /// Advice to the libraries; the nodes are what holds.
-fn environment(capabilities: &BTreeSet<Capability>, selection: &Selection) -> Vec<String> {
+fn environment(gpu: &Gpu, capabilities: &BTreeSet<Capability>, selection: &Selection) -> Vec<String> {
     let uuids = selection.gpus.iter().map(|chosen| chosen.uuid()).collect::<Vec<_>>().join(",");
     let words = capabilities.iter().map(|capability| capability.word()).collect::<Vec<_>>().join(",");
-    vec![
+    let mut variables = vec![
         "CUDA_DEVICE_ORDER=PCI_BUS_ID".into(),
         format!("CUDA_VISIBLE_DEVICES={uuids}"),
         format!("NVIDIA_DRIVER_CAPABILITIES={words}"),
         format!("NVIDIA_VISIBLE_DEVICES={uuids}"),
-    ]
+    ];
+    let mps = gpu.features.contains(&GpuFeature::Mps);
+    variables.extend(mps.then(|| format!("CUDA_MPS_PIPE_DIRECTORY={MPS}")));
+    variables
 }
+
+/// Where the control daemon of the multi-process service has its pipes if nobody says otherwise.
+const MPS: &str = "/tmp/nvidia-mps";
 
 /// Services of the host that a policy may ask for, and where they listen.
 pub(super) const SOCKETS: [(GpuFeature, &str); 3] = [

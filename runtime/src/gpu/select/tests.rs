@@ -229,3 +229,18 @@ fn slices_are_chosen_by_uuid_number_and_profile() {
     host.gpus[0].processes[0].gi = None;
     assert!(refusal(&host, &devices(&["0:2"])).contains("in use by process 9"));
 }
+
+/// Whoever has them now, and in whatever state they are.
+#[test]
+fn what_might_be_granted_is_known_beforehand() {
+    let mut host = host(vec![gpu(0), gpu(1), gpu(2)]);
+    host.gpus[0].mig = Some(vec![slice(2, "3g.40gb"), slice(7, "1g.10gb")]);
+    host.gpus[1].health.lost = true;
+    let of = |wish: &Wish| candidates(&host, wish).into_iter().collect::<Vec<_>>();
+    let [one, two] = [1, 2].map(|index: usize| host.gpus[index].uuid.clone());
+    assert_eq!(of(&count(1)), [one.clone(), two.clone()]);
+    assert_eq!(of(&devices(&["2"])), std::slice::from_ref(&two));
+    assert_eq!(of(&devices(&["1g.10gb", "2"])), [two.clone(), "MIG-7abcdef".into()]);
+    assert_eq!(of(&devices(&["all"])), [one, two, "MIG-2abcdef".into(), "MIG-7abcdef".into()]);
+    assert_eq!(of(&devices(&["A100"])), [""; 0]);
+}

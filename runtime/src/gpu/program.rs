@@ -1,0 +1,73 @@
+//! Running a program of the driver's: on the host, from a fixed path, without an environment, and not for ever.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+/// What it says is cut off here, in bytes.
+const LONGEST: u64 = 1024;
+
+/// Runs it to its end.
+///
+/// # Errors
+/// It failed, or has not ended after `patience`: how, and the last that it said.
+pub(super) fn run(program: &Path, arguments: &[&str], patience: Duration) -> Result<(), String> {
+    let words = |error: io::Error| error.to_string();
+    let memory = memfd_create("words", MemfdFlags::CLOEXEC).map_err(|errno| words(errno.into()))?;
+    let mut said = File::from(memory);
+    let stream = || said.try_clone().map_err(words);
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().current_dir("/");
+    command.stdin(Stdio::null()).stdout(stream()?).stderr(stream()?);
+    let mut child = command.spawn().map_err(words)?;
+    let end = Instant::now() + patience;
+    loop {
+        match child.try_wait().map_err(words)? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => {
+                let mut text = Vec::new();
+                let read = said.rewind().and_then(|()| said.take(LONGEST).read_to_end(&mut text));
+                read.map_err(words)?;
+                let text = String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(" ");
+                let text = if text.is_empty() { text } else { format!(": {text}") };
+                return Err(format!("ended with {status}{text}"));
+            }
+            None if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
+            None => {
+                // One that sleeps in the kernel is reaped by init when this process has ended.
+                let _ = child.kill();
+                return Err(format!("has not ended after {} s", patience.as_secs()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Result<(), String> {
+        run(Path::new("/bin/sh"), &["-c", script], Duration::from_secs(2))
+    }
+
+    #[test]
+    fn how_it_ended_is_told_with_its_words() {
+        shell("exit 0").unwrap();
+        assert_eq!(
+            shell("echo no; echo ' way' >&2; exit 3").unwrap_err(),
+            "ended with exit status: 3: no way"
+        );
+        assert_eq!(shell("exit 1").unwrap_err(), "ended with exit status: 1");
+        assert!(run(Path::new("/nowhere"), &[], Duration::ZERO).unwrap_err().contains("os error 2"));
+        assert_eq!(shell("exec sleep 60").unwrap_err(), "has not ended after 2 s");
+    }
+
+    #[test]
+    fn it_has_no_environment() {
+        shell("[ -z \"$HOME$CARGO_MANIFEST_DIR\" ] && [ \"$(pwd)\" = / ]").unwrap();
+    }
+}

@@ -1,0 +1,112 @@
+//! A limit of GPU memory ends the sandbox that exceeds it, and no other.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use airlock_tests::{Gpus, Graded, Live, Site};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::{end, report, uuid};
+
+/// More than two looks.
+const LOOKS: Duration = Duration::from_millis(1300);
+const CLAUSES: &str = "[gpu]\ncount = 1\nmemory = \"4GiB\"\n";
+
+fn begin(site: &Site, gpus: &Gpus, clauses: &str, words: [&str; 3]) -> Live {
+    let mut live = site.run().policy(site.policy(clauses)).where_root_did(gpus.script()).start(words);
+    live.printed("ready");
+    live
+}
+
+/// So much memory of the first GPU is in use from now on, in MiB.
+fn uses(gpus: &Gpus, memory: u64) {
+    gpus.change(|host| host["gpus"][0]["used"] = (memory << 20).into());
+}
+
+#[test]
+fn what_grows_beyond_the_limit_is_ended_with_a_reason_of_its_own() {
+    let (site, gpus) = (root!(), host!("eight"));
+    // What others left there is not the sandbox's.
+    uses(&gpus, 512);
+    let mut live = begin(&site, &gpus, CLAUSES, ["/probe/probe", "rest", "60"]);
+    for memory in [2048, 512 + 4096] {
+        uses(&gpus, memory);
+        thread::sleep(LOOKS);
+        assert!(live.runs(), "{memory} MiB are allowed");
+    }
+    uses(&gpus, 6144);
+    let ended = live.end();
+    assert_eq!((ended.report().reason(), ended.code), ("gpu-limit", 128 + 15), "{ended}");
+    let said = format!("{} had 5632 MiB more in use than before, which gpu.memory forbids", uuid(0));
+    assert_eq!(report(&ended)["exceeded"], said);
+    assert!(ended.stderr.contains(&said), "{ended}");
+    // Without the limit as much is nobody's business.
+    uses(&gpus, 0);
+    let mut free = begin(&site, &gpus, "[gpu]\ncount = 1\n", ["/probe/probe", "rest", "60"]);
+    uses(&gpus, 6144);
+    thread::sleep(LOOKS);
+    assert!(free.runs());
+    uses(&gpus, 0);
+    assert_eq!(report(&end(free))["exceeded"], json!(null));
+}
+
+#[test]
+fn a_payload_that_does_not_listen_is_killed() {
+    let (site, gpus) = (root!(), host!("eight"));
+    let deaf = "trap '' TERM; echo ready; while :; do sleep 1; done";
+    let live = begin(&site, &gpus, CLAUSES, ["sh", "-c", deaf]);
+    uses(&gpus, 8192);
+    let ended = live.end();
+    assert_eq!((ended.report().reason(), ended.code), ("gpu-limit", 128 + 9), "{ended}");
+}
+
+/// Nobody can tell any more whether the limit is kept.
+#[test]
+fn a_sandbox_whose_use_cannot_be_watched_is_ended() {
+    let (site, gpus) = (root!(), host!("eight"));
+    let watched = |clauses: &str| {
+        let live = begin(&site, &gpus, clauses, ["/probe/probe", "rest", "60"]);
+        kill(helper(live.pid()), Signal::SIGKILL).unwrap();
+        live
+    };
+    let mut free = watched("[gpu]\ncount = 1\n");
+    thread::sleep(LOOKS);
+    assert!(free.runs());
+    end(free);
+    let ended = watched(CLAUSES).end();
+    assert_eq!(ended.report().reason(), "gpu-limit", "{ended}");
+    let left = report(&ended)["left"][0].as_str().unwrap().to_owned();
+    assert!(left.starts_with("not known: gpu: discovery helper: it ended without an answer"), "{left}");
+}
+
+/// The child of a run that looks at its GPUs: the last one that was started.
+fn helper(run: Pid) -> Pid {
+    let children = fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
+    let named = |pid: &i32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        name.starts_with("airlock-nvml\0watch")
+    };
+    let mut children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    Pid::from_raw(children.rfind(named).expect("a helper that watches"))
+}
+
+#[test]
+fn a_phase_of_a_task_is_ended_likewise() {
+    let (_, gpus) = (root!(), host!("mixed"));
+    let policy = format!("version = 1\nname = \"watched\"\nextends = \"research\"\n{CLAUSES}");
+    let task = Graded::of("digits-direct").file("watched.toml", policy).edit(
+        "task.toml",
+        "[[airlock.phase]]\nname = \"explore\"\n",
+        "[[airlock.phase]]\nname = \"explore\"\npolicy = \"watched.toml\"\n",
+    );
+    let live = task.shell("echo begun; sleep 60").where_root_did(gpus.script()).start();
+    live.until(|run| run.printed("explore").contains("begun"));
+    uses(&gpus, 8192);
+    let run = live.end();
+    assert_eq!(run.end_of("explore")["reason"], "gpu-limit");
+    let phase = run.receipt()["phases"][1]["gpus"].clone();
+    assert!(phase["exceeded"].as_str().unwrap().contains("8192 MiB more in use"), "{phase}");
+}
