@@ -69,6 +69,13 @@ fn what_the_flags_cannot_mean_together_is_refused() {
     refused(&["base", "--json", "--html", "-"], "--json and --html - write to standard output");
     refused(&["base", "--html", "-", "--sarif", "-"], "--html - and --sarif - write to standard output");
     refused(&["base", "--html", "x", "--sarif", "x"], "the same file");
+    refused(&["base", "--html", "x", "--sarif", "./x"], "the same file");
+    let audited = site.file("audited.toml", "version = 1\n");
+    let name = audited.to_str().unwrap();
+    for flag in ["--html", "--sarif"] {
+        refused(&[name, flag, name], "which is audited; name another file");
+    }
+    assert_eq!(std::fs::read_to_string(&audited).unwrap(), "version = 1\n");
     for [flag, value] in [["--probe", "base"], ["--mutate", "base"], ["--pid", "1"]] {
         refused(&[flag, value, "--fail-on", "low"], "--fail-on");
     }

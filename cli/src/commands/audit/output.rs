@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -50,7 +51,22 @@ impl Output {
             bail!("--html and --sarif name the same file; name two");
         }
         let html = args.html.as_deref().map(Place::open).transpose()?;
-        Ok(Output { json: args.json, html, sarif: args.sarif.as_deref().map(Place::open).transpose()? })
+        let sarif = args.sarif.as_deref().map(Place::open).transpose()?;
+        if same(html.as_ref().and_then(Place::file), sarif.as_ref().and_then(Place::file)) {
+            bail!("--html and --sarif name the same file; name two");
+        }
+        for (flag, place) in [("--html", &html), ("--sarif", &sarif)] {
+            let inputs = args.names.iter().map(Path::new);
+            let inputs =
+                inputs.flat_map(|name| [name.into(), name.join("config.json"), name.join("task.toml")]);
+            for input in inputs {
+                let read = fs::metadata(&input).ok();
+                if same(place.as_ref().and_then(Place::file), read.map(|read| (read.dev(), read.ino()))) {
+                    bail!("{flag} would overwrite {}, which is audited; name another file", input.display());
+                }
+            }
+        }
+        Ok(Output { json: args.json, html, sarif })
     }
 
     /// Prints a result, unless a file of [`Output::page`] or [`Output::sarif`] is standard output.
@@ -74,7 +90,18 @@ impl Output {
     }
 }
 
+/// Two files that are one.
+fn same(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> bool {
+    one.is_some() && one == other
+}
+
 impl Place {
+    /// Device and inode of a file that was there before.
+    fn file(&self) -> Option<(u64, u64)> {
+        let Place::File(opened) = self else { return None };
+        opened.file.metadata().ok().map(|file| (file.dev(), file.ino()))
+    }
+
     fn open(path: &Path) -> Result<Place> {
         if path == Path::new("-") {
             return Ok(Place::Stdout);
