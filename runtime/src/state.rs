@@ -406,14 +406,20 @@ fn sweep_file(mut file: File, path: &Path, patience: Duration) -> Result<bool, S
     }
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if let Ok(record) = serde_json::from_str::<Record>(&text) {
-        if let Some(init) = record.init {
-            init.end(patience)?;
+    match serde_json::from_str::<Record>(&text) {
+        Ok(record) => {
+            if let Some(init) = record.init {
+                init.end(patience)?;
+            }
+            if let Some(cgroup) = &record.cgroup {
+                remove_cgroup(cgroup, patience)?;
+            }
+            write_lost_report(&record);
         }
-        if let Some(cgroup) = &record.cgroup {
-            remove_cgroup(cgroup, patience)?;
-        }
-        write_lost_report(&record);
+        // Nothing is made before the record has its name.
+        Err(_) if path.extension().is_some_and(|extension| extension == NEW) => {}
+        // Without it nobody would find what is left of the sandbox.
+        Err(error) => return Err(format!("its record {} cannot be read: {error}", path.display())),
     }
     fs::remove_file(path).map_err(|error| error.to_string())?;
     Ok(true)
@@ -514,6 +520,21 @@ mod tests {
         assert!(!swept(), "its monitor lives");
         drop(held);
         assert!(swept());
+    }
+
+    /// Removed, nobody would find the cgroups and the init that it may have named.
+    #[test]
+    fn a_record_that_cannot_be_read_is_kept_and_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let sandboxes = Sandboxes::at(directory.path().join("airlock")).unwrap();
+        let path = directory.path().join("airlock/sandboxes/x.json");
+        fs::write(&path, "{\"id\":\"x\",\"pol").unwrap();
+        let swept = sandboxes.sweep(END_TIMEOUT).unwrap();
+        assert!(path.exists());
+        assert!(
+            swept.removed.is_empty() && format!("{swept:?}").contains("x.json cannot be read"),
+            "{swept:?}"
+        );
     }
 
     #[test]
