@@ -106,16 +106,16 @@ pub(crate) struct OverrideArgs {
     #[arg(short, long = "mount", value_name = "SRC:DST[:rw,exec,optional,socket]", value_parser = mount)]
     mounts: Vec<MountArg>,
     /// Memory limit, swap included: 4GiB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<String>,
     /// CPU limit: 2.5
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     cpus: Option<String>,
     /// Limit of processes and threads; the first is Airlock's own init
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pids: Option<String>,
     /// Wall-clock limit: 90s, 4h
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     wall: Option<String>,
     /// Set a variable (K=V) or pass the caller's (K)
     #[arg(short, long, value_name = "K[=V]")]

@@ -94,11 +94,12 @@ pub enum Reason {
     WallTimeout,
     /// The command failed after the pids limit had refused it a process.
     PidsLimitHit,
-    /// It used more memory of a GPU than it may, or its use could not be watched any more.
+    /// It used more memory of a GPU than it may.
     GpuLimit,
     /// The sandbox was not built, or the command could not be executed.
     SetupFailed,
-    /// The monitor was killed, or the supervisor let go of it, and the sandbox ended with that.
+    /// The monitor was killed, the supervisor let go of it, or its use of a GPU could not be watched any more, and the
+    /// sandbox ended with that.
     SupervisorLost,
 }
 
@@ -127,6 +128,16 @@ pub enum EvidenceKind {
 }
 
 impl EndReport {
+    /// Adds how the GPUs were left. A sandbox that was ended for a limit that nobody saw exceeded was ended because its
+    /// GPUs could not be watched any more, which is no fault of its own.
+    pub fn add_gpus(&mut self, gpus: GpuReport) {
+        if self.reason == Reason::GpuLimit && gpus.exceeded.is_none() {
+            self.reason = Reason::SupervisorLost;
+            self.error = Some(format!("the watch over its GPUs ended: {}", gpus.left.join("; ")));
+        }
+        self.gpus = Some(gpus);
+    }
+
     /// The report of a sandbox of which nothing ran, or nothing is known.
     pub fn without_run(id: &str, reason: Reason, error: &str) -> EndReport {
         EndReport {

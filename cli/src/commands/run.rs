@@ -53,7 +53,9 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     }
     match monitor::run(&spec, options) {
         Ok(mut end) => {
-            end.gpus = tenancy.map(Tenancy::end);
+            if let Some(tenancy) = tenancy {
+                end.add_gpus(tenancy.end());
+            }
             if let Some(place) = place {
                 place.write(&end).with_context(|| format!("writing {}", place.record().path.display()))?;
             }
@@ -101,7 +103,7 @@ fn tell(end: &EndReport) {
         Reason::WallTimeout => "the wall-clock limit was reached",
         Reason::Oom => "the memory limit was reached",
         Reason::PidsLimitHit => "the limit of processes was reached",
-        Reason::GpuLimit => "it was ended for its use of a GPU",
+        Reason::GpuLimit => "it used more of a GPU than it may",
         _ => "",
     };
     if !why.is_empty() {

@@ -79,7 +79,7 @@ pub(crate) fn detach(
         }
         Detached::Monitor { mut result } => {
             if let (Ok(end), Some(tenancy)) = (&mut *result, tenancy) {
-                end.gpus = Some(tenancy.end());
+                end.add_gpus(tenancy.end());
             }
             super::run::finish_detached(*result, id, spec, place.as_ref());
             Ok(ExitCode::SUCCESS)

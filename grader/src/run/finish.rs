@@ -112,6 +112,9 @@ pub(crate) fn predicate(
                 None => lowerings.push((words, vec![name.clone()])),
             }
         }
+        if report.gpus.as_ref().is_some_and(|gpus| gpus.reset == Some(false)) {
+            weaker.push(format!("{name}: gpu.reset: the GPUs were not reset"));
+        }
         phases.push(PhaseEvidence {
             phase: *phase,
             name: name.clone(),

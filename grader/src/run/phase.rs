@@ -203,7 +203,7 @@ impl Supervisor {
         };
         self.finish_logs(number).await;
         if let Some(tenancy) = tenancy {
-            report.gpus = Some(blocking(move || tenancy.end()).await?);
+            report.add_gpus(blocking(move || tenancy.end()).await?);
         }
         if full.get() {
             report.reason = Reason::SupervisorLost;

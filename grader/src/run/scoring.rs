@@ -315,6 +315,7 @@ fn ended_badly(ended: &Ended, in_process: bool) -> Option<String> {
         (Reason::Exited, Some(code)) => Some(format!("the scorer ended with status {code}")),
         (Reason::WallTimeout, _) => Some("the scorer did not end in time".into()),
         (Reason::Oom, _) => Some("the scorer had not enough memory".into()),
+        (Reason::GpuLimit, _) => Some("the scorer used more of a GPU than it may".into()),
         _ => Some("the scorer was ended by a signal".into()),
     }
 }

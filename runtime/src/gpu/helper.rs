@@ -91,6 +91,8 @@ impl Helper {
         let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
         command.arg0("airlock-nvml").args(arguments).env_clear().current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        // The caller's interrupt key is for the payload, not for who watches its GPUs.
+        command.process_group(0);
         // SAFETY: the closure makes one system call and allocates nothing.
         unsafe { command.pre_exec(|| sys::close_on_exec_from(3)) };
         let mut child = command.spawn().map_err(io("starting it"))?;

@@ -257,7 +257,7 @@ pub fn ensure_unified_memory() -> Result<(), GpuHostError> {
     if there || !crate::host::is_root() || roots_file(Path::new(MODPROBE)).is_none() {
         return Ok(());
     }
-    let done = program::run(Path::new(MODPROBE), &["-u", "-c0"], PATIENCE);
+    let done = program::run(Path::new(MODPROBE), &["-u", "-c0"], PATIENCE, |_| Ok(()));
     done.map_err(|why| GpuHostError::Modprobe { why })
 }
 

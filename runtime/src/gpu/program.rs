@@ -2,20 +2,32 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
+use crate::state::ProcessRecord;
+use crate::sys;
+
 /// What it says is cut off here, in bytes.
 const LONGEST: u64 = 1024;
 
-/// Runs it to its end.
+/// Time for one that was killed to end. What hangs in the driver does not.
+const END: Duration = Duration::from_millis(500);
+
+/// Runs it to its end. `started` is told which process it is.
 ///
 /// # Errors
 /// It failed, or has not ended after `patience`: how, and the last that it said.
-pub(super) fn run(program: &Path, arguments: &[&str], patience: Duration) -> Result<(), String> {
+pub(super) fn run(
+    program: &Path,
+    arguments: &[&str],
+    patience: Duration,
+    started: impl FnOnce(ProcessRecord) -> io::Result<()>,
+) -> Result<(), String> {
     let words = |error: io::Error| error.to_string();
     let memory = memfd_create("words", MemfdFlags::CLOEXEC).map_err(|errno| words(errno.into()))?;
     let mut said = File::from(memory);
@@ -23,7 +35,17 @@ pub(super) fn run(program: &Path, arguments: &[&str], patience: Duration) -> Res
     let mut command = Command::new(program);
     command.args(arguments).env_clear().current_dir("/");
     command.stdin(Stdio::null()).stdout(stream()?).stderr(stream()?);
+    // The caller's interrupt key is not for it.
+    command.process_group(0);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(|| sys::close_on_exec_from(3)) };
     let mut child = command.spawn().map_err(words)?;
+    let id = i32::try_from(child.id()).map_err(|error| error.to_string())?;
+    if let Err(error) = ProcessRecord::of(id).and_then(started) {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(words(error));
+    }
     let end = Instant::now() + patience;
     loop {
         match child.try_wait().map_err(words)? {
@@ -40,6 +62,10 @@ pub(super) fn run(program: &Path, arguments: &[&str], patience: Duration) -> Res
             None => {
                 // One that sleeps in the kernel is reaped by init when this process has ended.
                 let _ = child.kill();
+                let end = Instant::now() + END;
+                while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
                 return Err(format!("has not ended after {} s", patience.as_secs()));
             }
         }
@@ -51,7 +77,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Result<(), String> {
-        run(Path::new("/bin/sh"), &["-c", script], Duration::from_secs(2))
+        run(Path::new("/bin/sh"), &["-c", script], Duration::from_secs(2), |_| Ok(()))
     }
 
     #[test]
@@ -62,7 +88,9 @@ mod tests {
             "ended with exit status: 3: no way"
         );
         assert_eq!(shell("exit 1").unwrap_err(), "ended with exit status: 1");
-        assert!(run(Path::new("/nowhere"), &[], Duration::ZERO).unwrap_err().contains("os error 2"));
+        assert!(
+            run(Path::new("/nowhere"), &[], Duration::ZERO, |_| Ok(())).unwrap_err().contains("os error 2")
+        );
         assert_eq!(shell("exec sleep 60").unwrap_err(), "has not ended after 2 s");
     }
 

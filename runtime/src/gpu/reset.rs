@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::discover::{DiscoverError, discover};
 use super::facts::{Inventory, Selection};
+use super::holder::add_sandbox;
 use super::host::roots_file;
-use super::lease::{LeaseError, Leases, Mode};
+use super::lease::{Lease, LeaseError, Leases, Mode};
 use super::program;
 
 /// The program.
@@ -75,8 +76,8 @@ impl Reset {
         Ok(Reset { devices, peers: peers(selection, inventory), leases: leases.path().into() })
     }
 
-    /// Resets them; nobody may use them any more.
-    pub(super) fn perform(&self) -> Result<(), ResetError> {
+    /// Resets them; nobody may use them any more, and nobody gets them while the program runs, whoever is killed.
+    pub(super) fn perform(&self, own: &Lease) -> Result<(), ResetError> {
         let held = if self.peers.is_empty() {
             None
         } else {
@@ -92,7 +93,10 @@ impl Reset {
             Some(held)
         };
         let devices = self.devices.join(",");
-        let done = program::run(Path::new(SMI), &["--gpu-reset", "-i", &devices], PATIENCE);
+        let done = program::run(Path::new(SMI), &["--gpu-reset", "-i", &devices], PATIENCE, |program| {
+            let locks = [Some(own), held.as_ref()].into_iter().flatten().map(Lease::share);
+            locks.into_iter().try_for_each(|locks| add_sandbox(&locks?, program))
+        });
         drop(held);
         done.map_err(ResetError::Failed)
     }

@@ -101,7 +101,7 @@ impl Tenancy {
             Err(error) => GpuReport::unknown(&selection, &error.to_string()),
         };
         if let Some(reset) = reset {
-            let done = reset.perform();
+            let done = reset.perform(&lease);
             report.reset = Some(done.is_ok());
             report.left.extend(done.err().map(|error| format!("not reset: {error}")));
         }

@@ -77,7 +77,7 @@ fn a_sandbox_whose_use_cannot_be_watched_is_ended() {
     assert!(free.runs());
     end(free);
     let ended = watched(CLAUSES).end();
-    assert_eq!(ended.report().reason(), "gpu-limit", "{ended}");
+    assert_eq!(ended.report().reason(), "supervisor-lost", "it exceeded nothing: {ended}");
     let left = report(&ended)["left"][0].as_str().unwrap().to_owned();
     assert!(left.starts_with("not known: gpu: discovery helper: it ended without an answer"), "{left}");
 }

@@ -17,7 +17,7 @@ mod order;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, FileType};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -180,6 +180,9 @@ fn follow(records: &[Record], genesis: &Genesis, evidence: &mut Evidence<'_>) ->
 fn has_receipt(directory: &RunDirectory) -> Result<bool, VerifyError> {
     let path = directory.join(RECEIPT);
     match rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
+            Err(document(RECEIPT, "it is not a regular file"))
+        }
         Ok(_) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(at("looking at", &path)(error.into()).into()),
