@@ -75,6 +75,13 @@ impl Site {
         callers.map(managed).collect()
     }
 
+    /// Makes a command start where the site's commands do.
+    pub fn enter_by(&self, command: &mut Command) {
+        if let (true, Some(parent)) = (self.inside, &self.cgroups) {
+            parent.enter_by(command).expect("root may enter");
+        }
+    }
+
     /// Starts commands outside of the site's cgroup.
     pub fn stay_outside(&mut self) {
         self.inside = false;
@@ -98,9 +105,8 @@ impl Site {
             fs::create_dir(site.path(name)).expect("own directory");
         }
         fs::set_permissions(site.path("state"), fs::Permissions::from_mode(0o700)).expect("own directory");
-        fs::copy(program("airlock"), site.airlock())
-            .expect("the airlock command: build it first, or set AIRLOCK_BIN");
-        fs::copy(concat!(env!("OUT_DIR"), "/probe"), site.path("probe/probe")).expect("the probe");
+        copy(&program("airlock"), &site.airlock());
+        copy(Path::new(concat!(env!("OUT_DIR"), "/probe")), &site.path("probe/probe"));
         for name in ["", "bin", "probe", "state"] {
             caller.own(&site.path(name));
         }
@@ -362,11 +368,16 @@ impl Site {
             command.env("DBUS_SESSION_BUS_ADDRESS", format!("unix:path=/run/user/{id}/bus"));
         }
         command.current_dir(self.path(""));
-        if let (true, Some(parent)) = (self.inside, &self.cgroups) {
-            parent.enter_by(&mut command).expect("root may enter");
-        }
+        self.enter_by(&mut command);
         command
     }
+}
+
+/// Copies a program in a process of its own: what another thread forks while this one has it open for writing keeps it
+/// from being executed ("Text file busy").
+fn copy(from: &Path, to: &Path) {
+    assert!(from.exists(), "{} is not there: build it first, or set AIRLOCK_BIN", from.display());
+    assert!(Command::new("cp").args([from, to]).status().is_ok_and(|status| status.success()), "cp failed");
 }
 
 impl Default for Site {

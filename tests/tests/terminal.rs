@@ -47,6 +47,7 @@ impl Session {
         command.args(flags).arg("--").args(words).stdout(stream()).stderr(stream());
         command.stdin(stdin.unwrap_or_else(stream));
         command.env("XDG_RUNTIME_DIR", site.path("state")).env("TERM", "xterm");
+        site.enter_by(&mut command);
         site.caller().become_by(&mut command);
         // SAFETY: the closure makes two system calls and allocates nothing.
         unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, take_terminal) };

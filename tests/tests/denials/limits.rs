@@ -200,6 +200,13 @@ fn no_huge_pages() {
     if !site.cgroups().is_some_and(|parent| parent.folders().iter().any(controller)) {
         skip!("no huge page controller in the version 2 tree");
     }
+    let handed_down = |folder: &std::path::PathBuf| {
+        std::fs::read_to_string(folder.join("cgroup.subtree_control"))
+            .is_ok_and(|text| !text.trim().is_empty())
+    };
+    if site.caller() != Caller::Root && !site.cgroups().unwrap().folders().iter().any(handed_down) {
+        skip!("the caller is in the version 2 cgroup, which cannot hand down controllers then");
+    }
     for file in ["hugetlb.2MB.max is 0", "hugetlb.2MB.rsvd.max is 0"] {
         assert!(read.contains(file), "{read}");
     }
@@ -208,14 +215,14 @@ fn no_huge_pages() {
 #[test]
 fn wall_clock() {
     let site = Site::new();
-    let rest = |wall: &str| {
+    let rest = |wall: &str, seconds: &str| {
         let policy = site.policy(&format!("[limits]\nwall = \"{wall}\"\n"));
-        site.run().policy(policy).end([Site::probe_inside(), "rest", "1.5"])
+        site.run().policy(policy).end([Site::probe_inside(), "rest", seconds])
     };
-    let short = rest("300ms");
+    let short = rest("300ms", "60");
     assert_eq!(short.report().reason(), "wall-timeout", "{short}");
-    assert!(short.code >= 128 && short.wall < Duration::from_millis(1400), "{short}");
-    assert_eq!(rest("30s").succeeded().report().reason(), "exited");
+    assert!(short.code >= 128 && short.wall < Duration::from_secs(30), "{short}");
+    assert_eq!(rest("60s", "0.5").succeeded().report().reason(), "exited");
 }
 
 #[test]
