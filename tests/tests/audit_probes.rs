@@ -156,6 +156,8 @@ fn launchers_stand_side_by_side() {
     if under.is_empty() || runtimes.is_empty() {
         skip!("no two launchers are here");
     }
+    // What an audit has left that was killed is not this one's.
+    let before = audits_of_podman();
     let flags = ["--under", &under.join(","), "--runtime", &runtimes.join(",")].map(str::to_owned);
     let words = ["--probe", "base"].map(str::to_owned).into_iter().chain(flags);
     let ended = site.audit(words.clone().chain(["--json".to_owned()]));
@@ -176,15 +178,20 @@ fn launchers_stand_side_by_side() {
         assert_eq!(rows["kernel.bpf"]["under"]["podman"]["refused"], libc::EPERM);
         assert_eq!(rows["kernel.personality"]["under"]["podman"]["refused"], libc::ENOSYS);
         assert!(line("kernel.personality").contains("denied ENOSYS"), "{text}");
-        let trees = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
-        let groups = trees.flat_map(|tree| std::fs::read_dir(tree.path()).into_iter().flatten().flatten());
-        let names = groups.map(|group| group.file_name().to_string_lossy().into_owned());
         // Another audit may be at work.
         let dead = |pid: &str| !std::path::Path::new("/proc").join(pid).exists();
-        let left: Vec<_> =
-            names.filter(|name| name.strip_prefix("airlock-audit-podman-").is_some_and(dead)).collect();
+        let mut left = audits_of_podman();
+        left.retain(|name| !before.contains(name) && name.rsplit('-').next().is_some_and(dead));
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+/// The cgroups of all audits of podman, by name.
+fn audits_of_podman() -> BTreeSet<String> {
+    let trees = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten();
+    let groups = trees.flat_map(|tree| std::fs::read_dir(tree.path()).into_iter().flatten().flatten());
+    let names = groups.map(|group| group.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("airlock-audit-podman-")).collect()
 }
 
 /// A launcher that is not there is told before anything is tried.
