@@ -132,6 +132,8 @@ fn files_that_come_and_go(original: &Original) {
     let copy = original.copy();
     fs::remove_file(copy.path("receipt.json")).unwrap();
     copy.is_refused(&["no receipt.json", "46, which closes it"]);
+    fs::create_dir(copy.path("receipt.json")).unwrap();
+    copy.is_refused(&["receipt.json", "it is a directory"]);
     let copy = original.copy();
     let weights = copy.files().into_iter().find(|path| path.ends_with("tree/weights.json")).unwrap();
     copy.edit(&weights, |bytes| bytes.truncate(bytes.len() / 2));

@@ -180,8 +180,8 @@ fn follow(records: &[Record], genesis: &Genesis, evidence: &mut Evidence<'_>) ->
 fn has_receipt(directory: &RunDirectory) -> Result<bool, VerifyError> {
     let path = directory.join(RECEIPT);
     match rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
-            Err(document(RECEIPT, "it is not a regular file"))
+        Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => {
+            Err(document(RECEIPT, "it is a directory"))
         }
         Ok(_) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
