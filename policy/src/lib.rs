@@ -17,6 +17,7 @@ mod resolve;
 mod schema;
 mod seccomp_file;
 mod show;
+mod tables;
 mod units;
 
 pub mod audit;

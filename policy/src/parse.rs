@@ -3,10 +3,12 @@
 use serde::de::DeserializeOwned;
 
 use crate::diagnostic::{Diagnostic, Fault, Source, did_you_mean};
+use crate::tables::Tables;
 
 /// Reads a file's text. The parser stops at the first error of this kind.
 pub fn parse<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
-    toml::from_str(&source.text).map_err(|error| {
+    let read = toml::Deserializer::parse(&source.text).and_then(|text| T::deserialize(Tables(text)));
+    read.map_err(|error| {
         let end = source.text.len();
         let span = error.span().unwrap_or(end..end);
         explain(error.message(), source.text(span.clone())).at(source.place(span))
@@ -84,6 +86,12 @@ fn wrong_type(message: &str) -> Option<Fault> {
     let help = match quoted {
         Some(text) if wanted == "a list" => Some(format!("in brackets: [\"{text}\"]")),
         Some(text) if is_one(text) => Some(format!("without quotes: {text}")),
+        None if (found, wanted) == ("sequence", "a table") => {
+            Some("a table that stands once has one pair of brackets, [name], and its keys below".into())
+        }
+        None if (found, wanted) == ("map", "a list") => {
+            Some("a list of tables has two pairs of brackets: [[name]]".into())
+        }
         _ => example.map(|example| format!("such as {example}")),
     };
     Some(Fault { help, ..fault })
