@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use airlock_runtime::Spec;
 use airlock_runtime::gpu::lease::Leases;
 use airlock_runtime::gpu::{
-    DRIVER_REMEDY, Held, Selection, Table, Tenancy, Wish, discover, lease_directory, select,
+    DRIVER_REMEDY, Held, Selection, Table, Tenancy, Wish, check_reset, discover, lease_directory, select,
 };
 use airlock_runtime::state::Sandboxes;
 use anyhow::Result;
@@ -30,7 +30,11 @@ pub(crate) fn tenancy(spec: &Spec, owner: &str) -> Result<Option<Tenancy>> {
 /// The GPUs that a spec would get now; nobody's leases are looked at.
 pub(crate) fn selection(spec: &Spec) -> Result<Option<Selection>> {
     let Some(wish) = Wish::of(spec) else { return Ok(None) };
-    Ok(Some(select(&discover()?.inventory, &wish, &Held::new())?))
+    let selection = select(&discover()?.inventory, &wish, &Held::new())?;
+    if wish.reset {
+        check_reset(&selection)?;
+    }
+    Ok(Some(selection))
 }
 
 /// A host without GPUs is an answer, not a failure.

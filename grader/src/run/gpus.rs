@@ -7,7 +7,7 @@ use airlock_policy::Gpu;
 use airlock_runtime::Spec;
 use airlock_runtime::gpu::lease::{LeaseError, Leases};
 use airlock_runtime::gpu::{
-    Grant, Held, SelectError, Tenancy, TenancyError, Wish, candidates, check_named, discover,
+    Grant, Held, SelectError, Tenancy, TenancyError, Wish, candidates, check_named, check_reset, discover,
     lease_directory, select,
 };
 use airlock_runtime::state::{Sandboxes, StateError};
@@ -50,7 +50,7 @@ pub(super) fn check(task: &Task, baseline: bool) -> Result<BTreeSet<String>, Run
     let found = discover().map_err(|error| RunError::Options(error.to_string()))?;
     for (phase, gpu) in asking {
         let wish = Wish { count: gpu.count, devices: gpu.devices.clone(), shared: true, ..Wish::default() };
-        select(&found.inventory, &wish, &Held::new()).map_err(|error| {
+        let selection = select(&found.inventory, &wish, &Held::new()).map_err(|error| {
             let remedy = match error {
                 SelectError::NoDriver => "",
                 _ => "; see `airlock gpu list`, and ask for what the host has",
@@ -58,6 +58,11 @@ pub(super) fn check(task: &Task, baseline: bool) -> Result<BTreeSet<String>, Run
             let name = phase.name.word();
             RunError::Options(format!("the phase `{name}` asks for {}: {error}{remedy}", Asked(gpu)))
         })?;
+        if gpu.reset {
+            check_reset(&selection).map_err(|error| {
+                RunError::Options(format!("the phase `{}`: gpu.reset: {error}", phase.name.word()))
+            })?;
+        }
         ids.extend(candidates(&found.inventory, &wish));
     }
     Ok(ids)

@@ -29,7 +29,7 @@ pub(crate) use holder::add_sandbox;
 pub use host::GpuHost;
 pub use provide::{GpuError, NamedError, Provision, check_named, provided};
 pub use report::{Counters, DeviceReport, GpuReport};
-pub use reset::ResetError;
+pub use reset::{ResetError, check_reset};
 pub use select::{DRIVER_REMEDY, Held, SelectError, Wish, candidates, select};
 pub use table::Table;
 pub use tenancy::{Tenancy, TenancyError, lease_directory};

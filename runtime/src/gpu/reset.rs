@@ -58,6 +58,17 @@ pub(super) struct Reset {
     leases: PathBuf,
 }
 
+/// Checks what needs no lease: that these GPUs can be reset at all, by this caller, on this host.
+pub fn check_reset(selection: &Selection) -> Result<(), ResetError> {
+    if let Some(slice) = selection.gpus.iter().find(|chosen| chosen.instance.is_some()) {
+        return Err(ResetError::Slice(slice.uuid().into()));
+    }
+    if !crate::host::is_root() {
+        return Err(ResetError::NotRoot);
+    }
+    roots_file(Path::new(SMI)).map(drop).ok_or(ResetError::NoProgram)
+}
+
 impl Reset {
     /// Checks all that can be checked before the GPUs are used.
     pub(super) fn of(
@@ -65,13 +76,7 @@ impl Reset {
         inventory: &Inventory,
         leases: &Leases,
     ) -> Result<Reset, ResetError> {
-        if let Some(slice) = selection.gpus.iter().find(|chosen| chosen.instance.is_some()) {
-            return Err(ResetError::Slice(slice.uuid().into()));
-        }
-        if !crate::host::is_root() {
-            return Err(ResetError::NotRoot);
-        }
-        roots_file(Path::new(SMI)).ok_or(ResetError::NoProgram)?;
+        check_reset(selection)?;
         let devices = selection.gpus.iter().map(|chosen| chosen.uuid().to_owned()).collect();
         Ok(Reset { devices, peers: peers(selection, inventory), leases: leases.path().into() })
     }

@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use airlock_tests::{Ended, Gpus, Site};
+use airlock_tests::{Ended, Gpus, Graded, Site, within};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::{end, report, resting, run, uuid};
@@ -17,7 +19,8 @@ struct Smi {
 
 impl Smi {
     fn new(site: &Site, gpus: &Gpus, does: &str) -> Smi {
-        let (place, log) = (site.folder("smi"), site.path("smi.log"));
+        let (place, log) = (site.path("smi"), site.path("smi.log"));
+        fs::create_dir_all(&place).unwrap();
         let program = place.join("nvidia-smi");
         let text = format!("#!/bin/sh\necho \"$* ${{HOME:-empty}}\" >> {}\n{does}\n", log.display());
         fs::write(&program, text).unwrap();
@@ -61,6 +64,46 @@ fn a_reset_that_fails_is_told() {
                 by other processes.";
     assert_eq!((&report(&ended)["reset"], &report(&ended)["left"]), (&json!(false), &json!([said])));
     assert!(ended.stderr.contains(said), "{ended}");
+}
+
+/// Who holds the GPUs is killed while the driver's tool is at work on them.
+#[test]
+fn nobody_gets_a_gpu_that_is_being_reset() {
+    let (mut site, gpus) = (root!(), host!("mixed"));
+    site.leaves_something();
+    let (begun, gone_on) = (site.path("begun"), site.path("gone-on"));
+    let does = format!("touch {}; while [ ! -e {} ]; do sleep 0.1; done", begun.display(), gone_on.display());
+    let smi = Smi::new(&site, &gpus, &does);
+    let clauses = format!("[gpu]\ndevices = [\"{}\"]\nreset = true\n", uuid(1));
+    let first = site.run().policy(site.policy(&clauses)).where_root_did(&smi.script).start(["true"]);
+    assert!(within(Duration::from_secs(20), || begun.exists()));
+    first.signal(Signal::SIGKILL);
+    first.end();
+    let next = || run(&site, &gpus, &uuid(1)).end(["true"]);
+    next().refused(&["is held by sandbox ", "which is ending"]);
+    fs::write(gone_on, "").unwrap();
+    assert!(within(Duration::from_secs(10), || next().code == 0));
+}
+
+/// A phase that left its GPUs as they were, against its policy, is not said to have been as strict as asked.
+#[test]
+fn a_receipt_says_that_a_reset_failed() {
+    let (site, gpus) = (root!(), host!("mixed"));
+    for (does, said) in [("exit 19", true), ("exit 0", false)] {
+        let smi = Smi::new(&site, &gpus, does);
+        let policy = format!(
+            "version = 1\nname = \"reset\"\nextends = \"research\"\n[gpu]\ndevices = [\"{}\"]\nreset = true\n",
+            uuid(1)
+        );
+        let task = Graded::of("digits-direct").file("reset.toml", policy).edit(
+            "task.toml",
+            "[[airlock.phase]]\nname = \"explore\"\n",
+            "[[airlock.phase]]\nname = \"explore\"\npolicy = \"reset.toml\"\n",
+        );
+        let run = task.shell("true").where_root_did(&smi.script).end();
+        let weaker = run.receipt()["weaker"].to_string();
+        assert_eq!(weaker.contains("explore: gpu.reset: the GPUs were not reset"), said, "{weaker}");
+    }
 }
 
 /// A reset takes the GPUs along that NVLinks lead to.
