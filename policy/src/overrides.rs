@@ -141,7 +141,10 @@ pub(crate) fn document(overrides: &Overrides) -> Result<(Source, Document), Poli
                 return Err(PolicyError::Argument {
                     option: "--gpus",
                     value: gpus.clone(),
-                    message: "not a number of GPUs; leave --gpus out for none".into(),
+                    message:
+                        "not a number of GPUs; leave --gpus out for none, and name GPU 0 by its UUID or PCI \
+                              address"
+                            .into(),
                 });
             }
             Ok(count) => table.count = Some(At::new(whole.span(), count)),

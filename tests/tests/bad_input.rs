@@ -285,6 +285,9 @@ fn a_bad_unit() {
     ] {
         under(&site, &format!("[limits]\n{clause}\n")).refused(&[piece]);
     }
+    for (flag, value) in [("--memory", "-1GiB"), ("--cpus", "-1"), ("--pids", "-1"), ("--wall", "-1s")] {
+        site.run().flag(flag, value).end(["true"]).refused(&[value, flag]);
+    }
 }
 
 #[test]

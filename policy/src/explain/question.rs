@@ -115,7 +115,8 @@ impl FromStr for Question {
                     Some(number) => Ok(Question::Syscall { name, number }),
                     None => {
                         let near = did_you_mean(what, seccomp::all().iter().map(|(known, _)| *known));
-                        Err(wrong(near.unwrap_or_else(|| "syscalls(2) lists the names".into())))
+                        let near = near.unwrap_or_else(|| "syscalls(2) lists the names".into());
+                        Err(wrong(format!("no system call has this name; {near}")))
                     }
                 };
             }

@@ -9,7 +9,8 @@ use super::scope::ScopeError;
 
 /// What an ordinary user can do about a cgroup that is not theirs.
 pub(super) const DELEGATE: &str = "start Airlock in a delegated cgroup, for example by \
-     `systemd-run --user --scope -p Delegate=yes airlock …`, or let limits be lowered by `--best-effort limits`";
+     `systemd-run --user --scope -p Delegate=yes airlock …`, or, without --cgroup-parent, let limits be lowered by \
+     `--best-effort limits`";
 
 /// What anybody can do who gets no scope.
 const DELEGATE_OR_NAME: &str = "start Airlock in a delegated cgroup (`systemd-run --user --scope -p Delegate=yes \

@@ -78,11 +78,11 @@ pub enum SelectError {
         why: String,
     },
     /// There are not so many that can be had now.
-    #[error("gpu: {asked} of {kind} asked for, at most {free} can be had{}", reasons(.why))]
+    #[error("gpu: {asked} {kind} asked for, at most {free} can be had{}", reasons(.why))]
     TooFew {
         /// How many were asked for.
         asked: usize,
-        /// Of which kind.
+        /// `GPUs`, or of which kind.
         kind: String,
         /// How many can be had.
         free: usize,
@@ -237,7 +237,7 @@ impl Place<'_> {
                 .into_iter()
                 .filter(|one| found.iter().all(|other| other.uuid() != one.uuid()))
                 .collect();
-            found.extend(self.best(&free, count, &format!("{kind:?}"))?);
+            found.extend(self.best(&free, count, &format!("of {kind:?}"))?);
         }
         Ok(found)
     }

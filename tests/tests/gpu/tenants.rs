@@ -38,7 +38,7 @@ fn two_at_once_never_share_one() {
     let third =
         third.refused(&["GPU 0", "is held by sandbox ", "wait until it is given back, or choose another"]);
     drop(third);
-    run(&site, &gpus, "3").end(["true"]).refused(&["3 of GPUs asked for, at most 2 can be had"]);
+    run(&site, &gpus, "3").end(["true"]).refused(&["3 GPUs asked for, at most 2 can be had"]);
     let devices =
         |ended: &Ended| ended.report().field("gpus")["devices"][0]["uuid"].as_str().unwrap().to_owned();
     let (one, two) = (end(one), end(two));
@@ -85,7 +85,7 @@ fn what_is_busy_lost_or_unsound_is_refused_in_words() {
     gpus.become_("ecc");
     run(&site, &gpus, "2")
         .end(["true"])
-        .refused(&["2 of GPUs asked for, at most 1 can be had", "3 uncorrected ECC errors"]);
+        .refused(&["2 GPUs asked for, at most 1 can be had", "3 uncorrected ECC errors"]);
     run(&site, &gpus, "A100,A100")
         .end(["true"])
         .refused(&["there is no \"A100\" on this host; it has 0 NVIDIA H100"]);
@@ -292,7 +292,7 @@ fn an_audit_by_probes_has_the_gpus_of_its_policy() {
     let ended = site.audit_where_root_did(gpus.script(), ["--json", "--mutate", policy]);
     assert_eq!(ended.code, 0, "{ended}");
     let holder = resting(&site, &gpus, "3");
-    audit().refused(&["1 of GPUs asked for, at most 0 can be had", "is held by sandbox "]);
+    audit().refused(&["1 GPUs asked for, at most 0 can be had", "is held by sandbox "]);
     end(holder);
     gpus.become_("not-loaded");
     audit().refused(&["no NVIDIA driver on this host", "`nvidia-smi` must work"]);

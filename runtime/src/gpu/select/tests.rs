@@ -160,7 +160,7 @@ fn what_is_in_use_is_refused_in_words_unless_it_is_shared() {
     assert_eq!(got(&host, &count(1)), [1]);
     assert_eq!(
         refusal(&host, &count(2)),
-        "gpu: 2 of GPUs asked for, at most 1 can be had; GPU 0 (GPU-01234567) is in use by process 4711, which is not of this \
+        "gpu: 2 GPUs asked for, at most 1 can be had; GPU 0 (GPU-01234567) is in use by process 4711, which is not of this \
          sandbox"
     );
     assert!(refusal(&host, &devices(&["all"])).contains("process 4711"));
