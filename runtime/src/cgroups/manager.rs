@@ -163,6 +163,21 @@ mod tests {
         judge(Path::new(own), |cgroup| delegated.iter().any(|name| Path::new(name) == cgroup))
     }
 
+    /// Any user may set it on what they own, and root's sandboxes would lie in that user's cgroup.
+    #[test]
+    fn root_believes_only_itself_that_a_cgroup_is_delegated() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        if rustix::fs::setxattr(path, DELEGATED[1], b"1", XattrFlags::empty()).is_err() {
+            return;
+        }
+        assert!(is_delegated(path));
+        if crate::host::is_root() {
+            std::os::unix::fs::chown(path, Some(1001), None).unwrap();
+            assert!(!is_delegated(path));
+        }
+    }
+
     #[test]
     fn what_is_neither_a_unit_nor_below_one_is_not_systemds() {
         assert_eq!(of("/", &[]), Manager::Systemd);

@@ -94,6 +94,32 @@ mod tests {
         assert_eq!(shell("exec sleep 60").unwrap_err(), "has not ended after 2 s");
     }
 
+    /// The interrupt key of the caller's terminal reaches the caller's process group; its descriptors are its own.
+    #[test]
+    fn it_is_in_a_process_group_of_its_own_and_inherits_nothing() {
+        let inherited = File::open("/dev/null").unwrap();
+        rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&inherited);
+        shell(&format!("[ ! -e /proc/$$/fd/{number} ]")).unwrap();
+        shell("read -r _ _ _ _ group _ </proc/$$/stat; [ \"$group\" = $$ ]").unwrap();
+    }
+
+    #[test]
+    fn it_is_told_which_process_it_is_and_may_be_refused() {
+        let mut told = None;
+        let start = |script: &str, answer: io::Result<()>, told: &mut Option<ProcessRecord>| {
+            run(Path::new("/bin/sh"), &["-c", script], Duration::from_secs(2), |process| {
+                *told = Some(process);
+                answer
+            })
+        };
+        start("exit 0", Ok(()), &mut told).unwrap();
+        assert!(!told.unwrap().lives());
+        let full = io::Error::from_raw_os_error(libc::ENOSPC);
+        assert!(start("sleep 60", Err(full), &mut told).unwrap_err().contains("os error 28"));
+        assert!(!told.unwrap().lives(), "what is not known to the lease does not run");
+    }
+
     #[test]
     fn it_has_no_environment() {
         shell("[ -z \"$HOME$CARGO_MANIFEST_DIR\" ] && [ \"$(pwd)\" = / ]").unwrap();

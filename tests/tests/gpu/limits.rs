@@ -1,13 +1,14 @@
 //! A limit of GPU memory ends the sandbox that exceeds it, and no other.
 
 use std::fs;
+use std::io;
 use std::thread;
 use std::time::Duration;
 
 use airlock_tests::{Gpus, Graded, Live, Site};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{end, report, uuid};
 
@@ -82,9 +83,12 @@ fn a_sandbox_whose_use_cannot_be_watched_is_ended() {
     assert!(left.starts_with("not known: gpu: discovery helper: it ended without an answer"), "{left}");
 }
 
-/// The child of a run that looks at its GPUs: the last one that was started.
+/// The child of a run, of whichever thread, that looks at its GPUs: the last one that was started.
 fn helper(run: Pid) -> Pid {
-    let children = fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
+    let threads = fs::read_dir(format!("/proc/{run}/task")).unwrap();
+    let children =
+        |thread: io::Result<fs::DirEntry>| fs::read_to_string(thread.unwrap().path().join("children"));
+    let children: String = threads.flat_map(children).collect();
     let named = |pid: &i32| {
         let name = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         name.starts_with("airlock-nvml\0watch")
@@ -109,4 +113,17 @@ fn a_phase_of_a_task_is_ended_likewise() {
     assert_eq!(run.end_of("explore")["reason"], "gpu-limit");
     let phase = run.receipt()["phases"][1]["gpus"].clone();
     assert!(phase["exceeded"].as_str().unwrap().contains("8192 MiB more in use"), "{phase}");
+    // Whose watch is lost has exceeded nothing: he goes on where he was.
+    uses(&gpus, 0);
+    let twice = "test -e again && exit 0; touch again; echo begun; sleep 60";
+    let live = task.shell(twice).where_root_did(gpus.script()).start();
+    live.until(|run| run.printed("explore").contains("begun"));
+    kill(helper(live.live().pid()), Signal::SIGKILL).unwrap();
+    let run = live.end();
+    let ends =
+        run.phases("explore").into_iter().map(|phase| fs::read_to_string(phase.join("end.json")).unwrap());
+    let ends: Vec<Value> = ends.map(|end| serde_json::from_str(&end).unwrap()).collect();
+    let reasons: Vec<&Value> = ends.iter().map(|end| &end["reason"]).collect();
+    assert_eq!(reasons, ["supervisor-lost", "exited"]);
+    assert!(ends[0]["error"].as_str().unwrap().starts_with("the watch over its GPUs ended: "), "{}", ends[0]);
 }
