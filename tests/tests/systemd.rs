@@ -47,6 +47,16 @@ fn systemctl(site: &Site, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
+/// Sites of callers whom systemd's managers give scopes.
+macro_rules! managed {
+    () => {
+        match Site::managed() {
+            sites if sites.is_empty() => skip!("needs root, and systemd on cgroup v2"),
+            sites => sites,
+        }
+    };
+}
+
 fn is_gone(site: &Site, scope: &str) -> bool {
     let unit = scope.rsplit('/').next().unwrap();
     !Path::new(ROOT).join(scope.trim_start_matches('/')).exists()
@@ -55,10 +65,7 @@ fn is_gone(site: &Site, scope: &str) -> bool {
 
 #[test]
 fn a_sandbox_lies_in_a_scope_of_its_callers_manager_which_goes_with_it() {
-    let sites = Site::managed();
-    if sites.is_empty() {
-        skip!("needs root, and systemd on cgroup v2");
-    }
+    let sites = managed!();
     for site in &sites {
         let uid = site.caller().uid();
         let slice = match uid {
@@ -95,10 +102,7 @@ fn a_sandbox_lies_in_a_scope_of_its_callers_manager_which_goes_with_it() {
 
 #[test]
 fn limits_hold_in_the_scope() {
-    let sites = Site::managed();
-    if sites.is_empty() {
-        skip!("needs root, and systemd on cgroup v2");
-    }
+    let sites = managed!();
     for site in &sites {
         let eat = |memory: &str| {
             let policy = site.policy(&format!("[limits]\nmemory = \"{memory}\"\n"));
@@ -113,10 +117,7 @@ fn limits_hold_in_the_scope() {
 /// filter and the limits of all that it takes for its own.
 #[test]
 fn a_reload_of_systemd_changes_neither_limits_nor_the_device_filter() {
-    let sites = Site::managed();
-    if sites.is_empty() {
-        skip!("needs root, and systemd on cgroup v2");
-    }
+    let sites = managed!();
     for site in &sites {
         let data = site.folder("data");
         let mount = format!("[[mount]]\nsource = \"{}\"\ntarget = \"/data\"\n", data.display());
@@ -157,10 +158,7 @@ fn a_reload_of_systemd_changes_neither_limits_nor_the_device_filter() {
 
 #[test]
 fn a_killed_monitor_leaves_neither_processes_nor_its_scope() {
-    let sites = Site::managed();
-    if sites.is_empty() {
-        skip!("needs root, and systemd on cgroup v2");
-    }
+    let sites = managed!();
     for mut site in sites {
         site.leaves_something();
         let mut live = site.run().policy(site.policy(LIMITS)).limit(PATIENCE).start([PROBE, "rest", "300"]);
@@ -176,10 +174,7 @@ fn a_killed_monitor_leaves_neither_processes_nor_its_scope() {
 
 #[test]
 fn without_a_bus_the_remedies_are_named() {
-    let sites = Site::managed();
-    if sites.is_empty() {
-        skip!("needs root, and systemd on cgroup v2");
-    }
+    let sites = managed!();
     for site in &sites {
         let (hide, why) = match site.caller() {
             Caller::Managed(uid) => (format!("mount -t tmpfs hide /run/user/{uid}"), "connecting to the bus"),
@@ -204,10 +199,7 @@ fn without_a_bus_the_remedies_are_named() {
 
 #[test]
 fn doctor_names_the_manager() {
-    let sites = Site::managed();
-    if sites.is_empty() {
-        skip!("needs root, and systemd on cgroup v2");
-    }
+    let sites = managed!();
     for site in &sites {
         let said = site.airlock_with(["doctor"]).stdout;
         let line = said.lines().find(|line| line.contains("cgroup manager")).unwrap();
@@ -220,10 +212,7 @@ fn doctor_names_the_manager() {
 /// Whoever is in a delegated cgroup already, or names one, is left there.
 #[test]
 fn a_delegated_cgroup_is_used_as_it_is() {
-    let sites = Site::managed();
-    if sites.is_empty() {
-        skip!("needs root, and systemd on cgroup v2");
-    }
+    let sites = managed!();
     for site in &sites {
         let mut words = vec!["--scope", "--quiet", "-p", "Delegate=yes", "--unit"];
         let unit = format!("airlock-test-{}-{}.scope", std::process::id(), site.caller().uid());
