@@ -80,7 +80,7 @@ pub(crate) struct SeccompArgs {
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "name")]
     pub(crate) diff: Option<Vec<String>>,
     /// Print the program's instructions too
-    #[arg(long)]
+    #[arg(long, conflicts_with = "diff")]
     pub(crate) disassemble: bool,
     /// Show these system calls alone
     #[arg(long = "call", value_name = "NAME", value_delimiter = ',')]

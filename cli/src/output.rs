@@ -1,23 +1,27 @@
 //! What is shown to people: untrusted text is escaped wherever it appears.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 /// Prints an error and what caused it, one line each, on stderr.
 pub(crate) fn error(error: &anyhow::Error) {
-    let mut text = String::new();
-    for (depth, cause) in error.chain().enumerate() {
-        let message = cause.to_string();
-        // A cause that the message above already quotes says nothing new.
-        if depth > 0 && text.contains(message.trim()) {
-            continue;
-        }
+    let lines = causes(error).into_iter().enumerate().map(|(depth, message)| {
         let lead = if depth == 0 { "airlock: " } else { "  because: " };
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{lead}{}", escape(&message));
-    }
+        format!("{lead}{}\n", escape(&message))
+    });
+    let text: String = lines.collect();
     // Nobody to tell if stderr is closed.
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// An error and what caused it. A cause that what is above already quotes says nothing new.
+pub(crate) fn causes(error: &anyhow::Error) -> Vec<String> {
+    let mut causes: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if causes.iter().all(|above| !above.contains(cause.trim())) {
+            causes.push(cause);
+        }
+    }
+    causes
 }
 
 /// Control characters as escapes, line ends kept.

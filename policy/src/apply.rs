@@ -249,7 +249,11 @@ impl Merge<'_> {
                 let checked = checks::gpu_count(*count);
                 self.ok(&count, checked)
             });
+            let span = table.devices.as_ref().map(At::span);
             gpu.devices = self.items("gpu.devices", table.devices, checks::word).unwrap_or_default();
+            if let Some((fault, span)) = checks::gpu_devices(&gpu.devices).err().zip(span) {
+                self.faults.push(fault.at(self.layer.source.place(span)));
+            }
         }
         if let Some(words) = self.items("gpu.capabilities", table.capabilities, checks::gpu_capability) {
             gpu.capabilities = words;

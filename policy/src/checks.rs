@@ -230,6 +230,28 @@ pub(crate) fn gpu_count(count: i64) -> Result<u32, Fault> {
     })
 }
 
+/// What a list of GPUs cannot be.
+pub(crate) fn gpu_devices(devices: &[String]) -> Result<(), Fault> {
+    if devices.len() > 1 && devices.iter().any(|device| device == "all") {
+        return Err(Fault::new("`all` stands alone").help("devices = [\"all\"]"));
+    }
+    let mut exact = devices.iter().filter(|device| is_exact(device)).collect::<Vec<_>>();
+    exact.sort();
+    match exact.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Fault::new(format!("`{}` is asked for twice", pair[0]))),
+        None => Ok(()),
+    }
+}
+
+/// Names one device, and not a kind of which there may be several.
+fn is_exact(device: &str) -> bool {
+    let number = |part: &str| part.parse::<u32>().is_ok();
+    number(device)
+        || device.split_once(':').is_some_and(|(gpu, slice)| number(gpu) && number(slice))
+        || device.starts_with("GPU-")
+        || device.starts_with("MIG-")
+}
+
 /// What a table says of GPUs that the sandbox has for itself.
 pub(crate) fn gpu_keys(gpu: &Gpu) -> Result<(), Fault> {
     let keys = [

@@ -124,6 +124,8 @@ const BAD: &[(&str, (usize, usize), &str, &str)] = &[
     ("[gpu]\ncount = 1\ncapabilities = [\"all\"]", (4, 17), "`all` is not a capability", "compute, utility"),
     ("[gpu]\ncount = 1\nfeatures = [\"mpss\"]", (4, 13), "unknown value `mpss`", "did you mean `mps`?"),
     ("[gpu]\ncount = 1\nmemory = \"20\"", (4, 10), "the size `20` has no unit", ""),
+    ("[gpu]\ndevices = [\"all\", \"0\"]", (3, 11), "`all` stands alone", "[\"all\"]"),
+    ("[gpu]\ndevices = [\"H100\", \"0\", \"H100\", \"0\"]", (3, 11), "`0` is asked for twice", ""),
     ("[gpu]\ncount = 1\nenergy = \"0J\"", (4, 10), "an energy of 0 leaves nothing", ""),
     ("[gpu]\ncount = 1\nenergy = \"5mJ\"", (4, 10), "`mJ` is not a unit of an energy", "MJ"),
     (

@@ -52,6 +52,10 @@ fn what_cannot_be_read_hides_nothing_else() {
     let report = json(&site.airlock_with(["audit", "--json", "no-such-policy", "base"]).stdout);
     assert_eq!(report["audited"].as_array().unwrap().len(), 1);
     assert_eq!(report["unread"][0]["name"], "no-such-policy");
+    let missing = site.path("missing.json");
+    let report = json(&site.airlock_with(["audit", "--json", missing.to_str().unwrap()]).stdout);
+    let why = format!("read {}: No such file or directory (os error 2)", missing.display());
+    assert_eq!(report["unread"][0]["why"], why, "each cause once");
     let log = json(&site.airlock_with(["audit", "--sarif", "-", "no-such-policy", "base"]).stdout);
     assert_eq!(log["runs"][0]["invocations"][0]["executionSuccessful"], false);
     let log = json(&site.airlock_with(["audit", "--sarif", "-", "base"]).succeeded().stdout);
@@ -81,6 +85,7 @@ fn what_the_flags_cannot_mean_together_is_refused() {
     }
     refused(&["--rules", "base"], "--rules");
     refused(&["--schema", "--json"], "--schema");
+    refused(&["seccomp", "--diff", "base", "strict", "--disassemble"], "--disassemble");
 }
 
 /// An audit that takes a minute does not end in a file that was never to be had.

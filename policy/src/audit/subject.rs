@@ -96,6 +96,11 @@ impl Subject {
             PolicyError::from(fault.at(source.place(at..at)))
         };
         let value: Value = serde_json::from_str(text).map_err(bad)?;
+        // A list would be taken for the fields in their order.
+        if !value.is_object() {
+            let fault = Fault::new("not an OCI runtime configuration: it is not an object");
+            return Err(PolicyError::from(fault.at(source.place(0..text.len().min(1)))).into());
+        }
         let oci: Spec = serde_json::from_str(text).map_err(bad)?;
         let filter = compiled(name, &oci)?;
         let spans = Spans::json(text);

@@ -305,4 +305,8 @@ fn members_are_named_where_they_stand() {
 fn what_is_no_bundle_is_refused_with_its_place() {
     let error = Subject::bundle_text("c.json", "{\n \"ociVersion\": \"1\",\n \"mounts\": 7 }").unwrap_err();
     assert!(error.to_string().starts_with("c.json:3:"), "{error}");
+    for text in ["[]", "[\"1.0.2\"]", "null", "7"] {
+        let error = Subject::bundle_text("c.json", text).unwrap_err().to_string();
+        assert!(error.starts_with("c.json:1:1: not an OCI runtime configuration: it is not an object"), "{error}");
+    }
 }

@@ -51,8 +51,8 @@ pub(crate) fn audit(args: AuditArgs) -> Result<ExitCode> {
         FailOn::Low => Some(Severity::Low),
         FailOn::Never => None,
     };
-    let unread =
-        errors.iter().map(|(name, error)| Unread { name: (*name).clone(), why: format!("{error:#}") });
+    let why = |error| crate::output::causes(error).join(": ");
+    let unread = errors.iter().map(|(name, error)| Unread { name: (*name).clone(), why: why(error) });
     let report = Report::new(fail_on, audited, unread.collect());
     output.say(&report, || report.text())?;
     output.sarif(|| sarif(&report))?;
