@@ -266,6 +266,8 @@ impl Merge<'_> {
         for (clause, span) in [
             ("gpu.shared", table.shared.as_ref().map(At::span)),
             ("gpu.memory", table.memory.as_ref().map(At::span)),
+            ("gpu.energy", table.energy.as_ref().map(At::span)),
+            ("gpu.utilisation", table.utilisation.as_ref().map(At::span)),
             ("gpu.reset", table.reset.as_ref().map(At::span)),
             ("gpu.cdi_hooks", table.cdi_hooks.as_ref().map(At::span)),
         ] {
@@ -277,6 +279,14 @@ impl Merge<'_> {
         if let Some(memory) = table.memory {
             let checked = checks::unless_unlimited(checks::some_bytes)((*memory).clone());
             gpu.memory = self.ok(&memory, checked).flatten();
+        }
+        if let Some(energy) = table.energy {
+            let checked = checks::unless_unlimited(checks::some_energy)((*energy).clone());
+            gpu.energy = self.ok(&energy, checked).flatten();
+        }
+        if let Some(utilisation) = table.utilisation {
+            let checked = checks::unless_unlimited(checks::utilisation)((*utilisation).clone());
+            gpu.utilisation = self.ok(&utilisation, checked).flatten();
         }
         gpu.cdi_hooks = table.cdi_hooks.map_or(gpu.cdi_hooks, At::into_inner);
         // A count or a list that was refused has been told already.

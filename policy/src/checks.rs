@@ -9,7 +9,7 @@ use oci_spec::runtime::Capability;
 use crate::diagnostic::{Fault, did_you_mean};
 use crate::merged::{Gpu, User, Writable};
 use crate::schema::Quantity;
-use crate::units::{Duration, Size};
+use crate::units::{Duration, Energy, Percent, Size};
 
 /// Ids of a sandbox's own range: 0 to 65,535.
 const LAST_ID: u32 = 0xffff;
@@ -145,6 +145,22 @@ pub(crate) fn some_bytes(text: &str) -> Result<Size, Fault> {
     }
 }
 
+pub(crate) fn some_energy(text: &str) -> Result<Energy, Fault> {
+    match Energy::parse(text)? {
+        Energy(0) => Err(Fault::new("an energy of 0 leaves nothing to run with")),
+        energy => Ok(energy),
+    }
+}
+
+/// Of a GPU's time.
+pub(crate) fn utilisation(text: &str) -> Result<Percent, Fault> {
+    match Percent::parse(text)? {
+        Percent(0) => Err(Fault::new("0% leaves nothing to run with")),
+        Percent(100) => Err(Fault::new("nothing exceeds 100%").help("less, or leave it out")),
+        share => Ok(share),
+    }
+}
+
 /// Airlock's own init is the first process of a sandbox, and what it uses counts.
 pub(crate) fn memory(text: &str) -> Result<Size, Fault> {
     const LEAST: Size = Size(1 << 20);
@@ -216,7 +232,13 @@ pub(crate) fn gpu_count(count: i64) -> Result<u32, Fault> {
 
 /// What a table says of GPUs that the sandbox has for itself.
 pub(crate) fn gpu_keys(gpu: &Gpu) -> Result<(), Fault> {
-    let Some(key) = gpu.memory.map(|_| "memory").or(gpu.reset.then_some("reset")) else { return Ok(()) };
+    let keys = [
+        ("memory", gpu.memory.is_some()),
+        ("energy", gpu.energy.is_some()),
+        ("utilisation", gpu.utilisation.is_some()),
+        ("reset", gpu.reset),
+    ];
+    let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) else { return Ok(()) };
     if gpu.count.is_none() && gpu.devices.is_empty() {
         return Err(Fault::new(format!(
             "`{key}` is of GPUs that `count` or `devices` ask for, and there are none"

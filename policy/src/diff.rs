@@ -200,6 +200,9 @@ impl Differences<'_> {
         self.may("gpu.shared", old.shared, new.shared, "running on a GPU that others hold too");
         if let (Some(old), Some(new)) = (&self.before.gpu, &self.after.gpu) {
             self.amount("gpu.memory", old.memory, new.memory, "memory of each GPU", ToString::to_string);
+            self.amount("gpu.energy", old.energy, new.energy, "energy of each GPU", ToString::to_string);
+            let what = "time of each GPU";
+            self.amount("gpu.utilisation", old.utilisation, new.utilisation, what, ToString::to_string);
             let what = "leaving something on a GPU for who comes next";
             self.may("gpu.reset", !old.reset, !new.reset, what);
         }
@@ -364,6 +367,8 @@ mod tests {
             ("gpu.nodes", "", "[gpu]\nnodes = [\"/dev/kfd\"]"),
             ("gpu.memory", "[gpu]\ncount = 1\nmemory = \"1GiB\"", "[gpu]\ncount = 1\nmemory = \"2GiB\""),
             ("gpu.memory", "[gpu]\ncount = 1\nmemory = \"1GiB\"", "[gpu]\ncount = 1"),
+            ("gpu.energy", "[gpu]\ncount = 1\nenergy = \"1MJ\"", "[gpu]\ncount = 1\nenergy = \"1kWh\""),
+            ("gpu.utilisation", "[gpu]\ncount = 1\nutilisation = \"5%\"", "[gpu]\ncount = 1"),
             ("gpu.reset", "[gpu]\ncount = 1\nreset = true", "[gpu]\ncount = 1"),
             ("gpu.shared", "[gpu]\ncount = 1", "[gpu]\ncount = 1\nshared = true"),
             ("gpu.features", "[gpu]\ncount = 1", "[gpu]\ncount = 1\nfeatures = [\"mps\"]"),

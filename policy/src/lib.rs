@@ -36,4 +36,4 @@ pub use overrides::{MountArg, Overrides, parse_mount_arg};
 pub use resolve::{ResolveInput, resolve};
 pub use schema::{BestEffort, Groups, Ids, MountMode, NetworkMode, RootKind};
 pub use show::{check, json_schema, list, show};
-pub use units::{Duration, Size};
+pub use units::{Duration, Energy, Percent, Size};

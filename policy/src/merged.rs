@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::diagnostic::{Diagnostic, Fault, Place, PolicyError, Spot};
 use crate::host::TOP;
 use crate::schema::{BestEffort, CdiHooks, Groups, Ids, MountMode, NetworkMode, RootKind};
-use crate::units::{Duration, Size};
+use crate::units::{Duration, Energy, Percent, Size};
 
 /// A policy, whole and checked. It serializes to a policy file that needs no other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -236,6 +236,12 @@ pub struct Gpu {
     /// Most memory that may be used of each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
+    /// Most energy that each may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<Energy>,
+    /// Most that each may be busy, as a mean over a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilisation: Option<Percent>,
     /// They are reset when the sandbox has ended.
     pub reset: bool,
     /// Further parts of the driver, and services of it on the host.

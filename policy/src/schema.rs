@@ -382,6 +382,10 @@ pub(crate) struct GpuTable {
     /// Most memory that the sandbox may use of each of these GPUs and slices, with a unit. It is looked at twice a second;
     /// a sandbox that has more is ended. Default: unlimited.
     pub(crate) memory: Option<At<Quantity>>,
+    /// Most energy that each of these GPUs may take while the sandbox runs, with a unit. Default: unlimited.
+    pub(crate) energy: Option<At<Quantity>>,
+    /// Most that each of these GPUs may be busy, as a mean over a minute, such as `"80%"`. Default: unlimited.
+    pub(crate) utilisation: Option<At<Quantity>>,
     /// Root resets these GPUs when the sandbox has ended, before others get them. Default: false.
     pub(crate) reset: Option<At<bool>>,
     /// Further parts of NVIDIA's driver, and services of it on the host, that are let in.

@@ -1,4 +1,4 @@
-//! Sizes and durations with explicit units.
+//! Quantities with explicit units.
 
 use std::fmt;
 
@@ -13,6 +13,14 @@ pub struct Size(pub u64);
 /// A span of time in milliseconds, written with its unit: `4h`, `90s`, `250ms`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(pub u64);
+
+/// An energy in joules, written with its unit: `50MJ`, `2kWh`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Energy(pub u64);
+
+/// A share in whole percent, written with its sign: `80%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Percent(pub u8);
 
 const SIZE_UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
@@ -29,15 +37,33 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 const DURATION_UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
+const ENERGY_UNITS: [(&str, u64); 5] =
+    [("kWh", 3_600_000), ("Wh", 3_600), ("MJ", 1_000_000), ("kJ", 1_000), ("J", 1)];
+
 impl Size {
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
-        quantity(text, "size", &SIZE_UNITS, "64GiB").map(Size)
+        quantity(text, "a size", &SIZE_UNITS, "64GiB").map(Size)
     }
 }
 
 impl Duration {
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
-        quantity(text, "duration", &DURATION_UNITS, "4h").map(Duration)
+        quantity(text, "a duration", &DURATION_UNITS, "4h").map(Duration)
+    }
+}
+
+impl Energy {
+    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+        quantity(text, "an energy", &ENERGY_UNITS, "50MJ").map(Energy)
+    }
+}
+
+impl Percent {
+    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+        let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+        number.filter(|number| *number <= 100).map(Percent).ok_or_else(|| {
+            Fault::new(format!("`{text}` is not a share in whole percent")).help("such as \"80%\"")
+        })
     }
 }
 
@@ -62,6 +88,30 @@ impl fmt::Display for Duration {
     }
 }
 
+impl fmt::Display for Energy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_largest(f, self.0, &ENERGY_UNITS[2..4], "J")
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+impl Serialize for Energy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Percent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -79,18 +129,19 @@ fn quantity(text: &str, what: &str, units: &[(&str, u64)], example: &str) -> Res
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..split], text[split..].trim_start());
+    let noun = what.trim_start_matches(|c| c != ' ').trim_start();
     let known = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if number.is_empty() {
-        return Err(Fault::new(format!("`{text}` is not a {what}"))
+        return Err(Fault::new(format!("`{text}` is not {what}"))
             .help(format!("write a number and a unit, such as \"{example}\"; the units are {}", known())));
     }
     if unit.is_empty() {
-        return Err(Fault::new(format!("the {what} `{text}` has no unit"))
+        return Err(Fault::new(format!("the {noun} `{text}` has no unit"))
             .help(format!("write a number and a unit, such as \"{example}\"; the units are {}", known())));
     }
     let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         let near = did_you_mean(unit, units.iter().map(|(name, _)| *name));
-        return Err(Fault::new(format!("`{unit}` is not a unit of a {what}"))
+        return Err(Fault::new(format!("`{unit}` is not a unit of {what}"))
             .help(near.unwrap_or_else(|| format!("the units are {}", known()))));
     };
     exact(number, *factor).ok_or_else(|| {
@@ -132,13 +183,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_durations_are_exact() {
+    fn what_has_a_unit_is_exact() {
         assert_eq!(Size::parse("64GiB").unwrap(), Size(64 << 30));
         assert_eq!(Size::parse("1.5 KiB").unwrap(), Size(1536));
         assert_eq!(Size::parse("2GB").unwrap(), Size(2_000_000_000));
         assert_eq!(Size::parse("0B").unwrap(), Size(0));
         assert_eq!(Duration::parse("250ms").unwrap(), Duration(250));
         assert_eq!(Duration::parse("1.5h").unwrap(), Duration(5_400_000));
+        assert_eq!(Energy::parse("1.5kWh").unwrap(), Energy(5_400_000));
+        assert_eq!(Percent::parse("80 %").unwrap(), Percent(80));
     }
 
     #[test]
@@ -165,6 +218,9 @@ mod tests {
         fn what_is_displayed_parses_to_the_same(value in 0..=u64::try_from(i64::MAX).unwrap()) {
             prop_assert_eq!(Size::parse(&Size(value).to_string()).unwrap(), Size(value));
             prop_assert_eq!(Duration::parse(&Duration(value).to_string()).unwrap(), Duration(value));
+            prop_assert_eq!(Energy::parse(&Energy(value).to_string()).unwrap(), Energy(value));
+            let share = Percent((value % 101) as u8);
+            prop_assert_eq!(Percent::parse(&share.to_string()).unwrap(), share);
         }
     }
 }

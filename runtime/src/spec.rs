@@ -209,6 +209,10 @@ pub struct Gpu {
     pub shared: bool,
     /// Most memory that the sandbox may use of each, in bytes; it is ended when it has more.
     pub memory: Option<u64>,
+    /// Most energy that each may take while the sandbox runs, in joules.
+    pub energy: Option<u64>,
+    /// Most that each may be busy, as a mean over a minute, in percent.
+    pub utilisation: Option<u8>,
     /// They are reset when the sandbox has ended.
     pub reset: bool,
     /// What else of the driver is let in.

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use airlock_runtime::Spec;
 use airlock_runtime::gpu::lease::Leases;
 use airlock_runtime::gpu::{
-    DRIVER_REMEDY, Held, Selection, Table, Tenancy, Wish, check_reset, discover, lease_directory, select,
+    DRIVER_REMEDY, Held, Inventory, Selection, Table, Tenancy, Wish, check_reset, discover, held,
+    lease_directory, select,
 };
-use airlock_runtime::state::Sandboxes;
+use airlock_runtime::state::{Sandboxes, StateError};
 use anyhow::Result;
+use serde::Serialize;
 
 use crate::args::{FormatArgs, GpuArgs, GpuCommand};
 use crate::output;
@@ -37,16 +39,35 @@ pub(crate) fn selection(spec: &Spec) -> Result<Option<Selection>> {
     Ok(Some(selection))
 }
 
+/// What `gpu list` says in JSON.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    inventory: &'a Inventory,
+    /// Who holds what, by UUID; `None`: nobody can tell.
+    held: Option<&'a Held>,
+}
+
+fn holders() -> Result<Held> {
+    match Sandboxes::open() {
+        Ok(sandboxes) => Ok(held(&lease_directory(sandboxes.root()))?),
+        // Who has no place for leases holds none.
+        Err(StateError::NoRuntimeDir) => Ok(Held::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// A host without GPUs is an answer, not a failure.
 fn list(args: FormatArgs) -> Result<ExitCode> {
     let found = discover()?;
+    let held = holders().map_err(|error| output::error(&error.context("who holds GPUs is not known"))).ok();
     if args.json {
-        output::json(&found.inventory)?;
+        output::json(&Listed { inventory: &found.inventory, held: held.as_ref() })?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(remark) = &found.remark {
         output::print(&format!("no NVIDIA driver: {}\n{DRIVER_REMEDY}\n", output::escape(remark)))?;
     }
-    output::print(&output::escape(&Table(&found.inventory).to_string()))?;
+    output::print(&output::escape(&Table(&found.inventory, &held.unwrap_or_default()).to_string()))?;
     Ok(ExitCode::SUCCESS)
 }

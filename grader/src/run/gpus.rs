@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use airlock_policy::Gpu;
-use airlock_runtime::Spec;
 use airlock_runtime::gpu::lease::{LeaseError, Leases};
 use airlock_runtime::gpu::{
     Grant, Held, SelectError, Tenancy, TenancyError, Wish, candidates, check_named, check_reset, discover,
     lease_directory, select,
 };
 use airlock_runtime::state::{Sandboxes, StateError};
+use airlock_runtime::{Spec, spec};
 
 use super::error::RunError;
 use super::{Supervisor, blocking};
@@ -49,7 +49,7 @@ pub(super) fn check(task: &Task, baseline: bool) -> Result<BTreeSet<String>, Run
     let mut ids = BTreeSet::new();
     let found = discover().map_err(|error| RunError::Options(error.to_string()))?;
     for (phase, gpu) in asking {
-        let wish = Wish { count: gpu.count, devices: gpu.devices.clone(), shared: true, ..Wish::default() };
+        let wish = Wish { shared: true, ..Wish::from(&spec::Gpu::from(gpu)) };
         let selection = select(&found.inventory, &wish, &Held::new()).map_err(|error| {
             let remedy = match error {
                 SelectError::NoDriver => "",

@@ -164,6 +164,8 @@ impl From<&Gpu> for spec::Gpu {
             capabilities: gpu.capabilities.clone(),
             shared: gpu.shared,
             memory: gpu.memory.map(|memory| memory.0),
+            energy: gpu.energy.map(|energy| energy.0),
+            utilisation: gpu.utilisation.map(|share| share.0),
             reset: gpu.reset,
             features: gpu.features.clone(),
             cdi: gpu.cdi.clone(),

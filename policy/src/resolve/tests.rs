@@ -394,6 +394,9 @@ fn gpus_are_asked_for_in_the_specs_words() {
     let gpu =
         resolved(&extended("[gpu]\ncount = 1\nmemory = \"20GiB\"\nreset = true\n")).airlock.gpu.unwrap();
     assert_eq!((gpu.memory, gpu.reset), (Some(20 << 30), true));
+    let gpu = resolved(&extended("[gpu]\ncount = 1\nenergy = \"2kWh\"\nutilisation = \"80%\"\n")).airlock.gpu;
+    let gpu = gpu.unwrap();
+    assert_eq!((gpu.energy, gpu.utilisation), (Some(7_200_000), Some(80)));
     // A policy above another lifts its limit.
     let text = "[gpu]\ncount = 1\nmemory = \"unlimited\"\n";
     assert_eq!(resolved(&extended(text)).airlock.gpu.unwrap().memory, None);

@@ -29,21 +29,28 @@ use std::process::ExitCode;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use crate::wire::{Answer, Cause, Failure, NO_LIMIT};
+use crate::wire::{Answer, Cause, Failure, Limits};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let result = match words.as_slice() {
-        [] => Nvml::init().and_then(|nvml| read::inventory(&nvml)).map(Answer::Inventory),
-        [verb, limit, uuids @ ..] if verb == "watch" => match limit.parse() {
-            Ok(limit) => Nvml::init().and_then(|nvml| watch::watch(&nvml, Some(limit), uuids)),
-            Err(_) if limit == NO_LIMIT => Nvml::init().and_then(|nvml| watch::watch(&nvml, None, uuids)),
+        [] => inventory(),
+        [verb, limits, uuids @ ..] if verb == "watch" => match serde_json::from_str(limits) {
+            Ok(limits) => watch(limits, uuids),
             Err(_) => return ExitCode::from(2),
         },
         _ => return ExitCode::from(2),
     };
-    let answer = result.unwrap_or_else(|error| Answer::Failed(failure(&error)));
+    let answer = result.unwrap_or_else(Answer::Failed);
     if say(&answer).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn inventory() -> Result<Answer, Failure> {
+    Ok(Answer::Inventory(read::inventory(&Nvml::init()?)?))
+}
+
+fn watch(limits: Limits, uuids: &[String]) -> Result<Answer, Failure> {
+    watch::watch(&Nvml::init()?, limits, uuids)
 }
 
 /// Says one line.
@@ -55,18 +62,20 @@ fn say(answer: &Answer) -> io::Result<()> {
     out.flush()
 }
 
-fn failure(error: &NvmlError) -> Failure {
-    let cause = match error {
-        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => Cause::NoLibrary,
-        NvmlError::DriverNotLoaded => Cause::NotLoaded,
-        NvmlError::LibRmVersionMismatch => Cause::Mismatch,
-        NvmlError::NoPermission => Cause::NoPermission,
-        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => Cause::TooOld,
-        _ => Cause::Other,
-    };
-    let message = match error {
-        NvmlError::LibloadingError(error) => error.to_string(),
-        error => error.to_string(),
-    };
-    Failure { cause, message }
+impl From<NvmlError> for Failure {
+    fn from(error: NvmlError) -> Failure {
+        let cause = match error {
+            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => Cause::NoLibrary,
+            NvmlError::DriverNotLoaded => Cause::NotLoaded,
+            NvmlError::LibRmVersionMismatch => Cause::Mismatch,
+            NvmlError::NoPermission => Cause::NoPermission,
+            NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => Cause::TooOld,
+            _ => Cause::Other,
+        };
+        let message = match error {
+            NvmlError::LibloadingError(error) => error.to_string(),
+            error => error.to_string(),
+        };
+        Failure { cause, message }
+    }
 }

@@ -13,10 +13,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::facts::Gpu;
 use crate::read::{gpu, told};
 use crate::say;
-use crate::wire::{Answer, Exceeded, Usage};
+use crate::wire::{Answer, Cause, Exceeded, Excess, Failure, Limits, Usage};
 
 /// Between two looks. Utilisation is itself a mean over 1/6 s to 1 s.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Looks over which a mean is taken: a minute of them.
+const WINDOW: u32 = 120;
+/// What is limited may not be told for so many looks.
+const BLIND: u32 = 10;
 /// The driver gives a dead process's memory back a little after its end.
 const SETTLING: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(50);
@@ -29,28 +33,38 @@ struct Watched<'nvml> {
     /// The whole GPU of a slice.
     whole: Option<Device<'nvml>>,
     index: u32,
+    /// The counter of energy before the phase, in millijoules.
     energy: Option<u64>,
     errors: Option<EventSet<'nvml>>,
     busy: (f64, u32),
+    /// Utilisation at each of the last looks, in percent; before the phase nothing ran.
+    recent: [u32; WINDOW as usize],
+    /// Looks since what is limited was last told.
+    blind: u32,
     /// Memory in use before the phase.
     memory: u64,
     usage: Usage,
 }
 
-/// Says the state of these GPUs, looks at them until standard input ends, and returns how they are then. `limit`: most
-/// memory that each may have in use beyond what it has now, in bytes.
-pub(crate) fn watch(nvml: &Nvml, limit: Option<u64>, uuids: &[String]) -> Result<Answer, NvmlError> {
+/// Says the state of these GPUs, looks at them until standard input ends, and returns how they are then. A limit that
+/// cannot be watched, or not any more, is a failure.
+pub(crate) fn watch(nvml: &Nvml, mut limits: Limits, uuids: &[String]) -> Result<Answer, Failure> {
     let mut all = uuids.iter().map(|uuid| Watched::new(nvml, uuid)).collect::<Result<Vec<_>, _>>()?;
+    all.iter_mut()
+        .try_for_each(|watched| watched.look(&limits).map_or(Ok(()), |key| Err(watched.blind(key))))?;
     let before = states(&all)?;
     if say(&Answer::State(before.clone())).is_err() {
         return Ok(Answer::State(before));
     }
-    let mut limit = limit;
     while !ended(INTERVAL) {
-        all.iter_mut().for_each(Watched::look);
-        let exceeded = limit.and_then(|limit| all.iter().find_map(|watched| watched.exceeds(limit)));
-        if let Some(exceeded) = exceeded {
-            limit = None;
+        for watched in &mut all {
+            match watched.look(&limits) {
+                Some(key) if watched.blind >= BLIND => return Err(watched.blind(key)),
+                _ => {}
+            }
+        }
+        if let Some(exceeded) = all.iter().find_map(|watched| watched.exceeds(&limits)) {
+            limits = Limits::default();
             // Nobody who listens is told by the end of standard input too.
             let _ = say(&Answer::Exceeded(exceeded));
         }
@@ -104,33 +118,55 @@ impl<'nvml> Watched<'nvml> {
             energy: None,
             errors: told(errors)?,
             busy: (0.0, 0),
+            recent: [0; WINDOW as usize],
+            blind: 0,
             memory: 0,
             usage: Usage { uuid: uuid.into(), ..Usage::default() },
         };
         watched.energy = watched.whole().total_energy_consumption().ok();
         watched.memory = watched.device.memory_info().map_or(0, |memory| memory.used);
-        watched.look();
         Ok(watched)
     }
 
-    /// What was seen of it is beyond the limit.
-    fn exceeds(&self, limit: u64) -> Option<Exceeded> {
-        let memory = self.usage.memory_peak?.saturating_sub(self.memory);
-        (memory > limit).then(|| Exceeded { uuid: self.usage.uuid.clone(), memory })
+    /// Which limit is exceeded by what was seen of it.
+    fn exceeds(&self, limits: &Limits) -> Option<Exceeded> {
+        let memory = self.usage.memory_peak.map_or(0, |peak| peak.saturating_sub(self.memory));
+        let energy = self.usage.energy.unwrap_or(0) / 1000;
+        let share = self.recent.iter().sum::<u32>().div_ceil(WINDOW);
+        let excess = if limits.memory.is_some_and(|limit| memory > limit) {
+            Excess::Memory(memory)
+        } else if limits.energy.is_some_and(|limit| energy > limit) {
+            Excess::Energy(energy)
+        } else if limits.utilisation.is_some_and(|limit| share > u32::from(limit)) {
+            Excess::Utilisation(share)
+        } else {
+            return None;
+        };
+        Some(Exceeded { uuid: self.usage.uuid.clone(), excess })
+    }
+
+    fn blind(&self, key: &str) -> Failure {
+        Failure { cause: Cause::Untold, message: format!("{} does not tell its {key}", self.usage.uuid) }
     }
 
     fn whole(&self) -> &Device<'nvml> {
         self.whole.as_ref().unwrap_or(&self.device)
     }
 
-    /// What cannot be seen now may be seen the next time; that a GPU is lost is told by its state.
-    fn look(&mut self) {
+    /// What cannot be seen now may be seen the next time; that a GPU is lost is told by its state. Returns what is limited
+    /// and was not told.
+    fn look(&mut self, limits: &Limits) -> Option<&'static str> {
         self.usage.samples += 1;
-        if let Ok(memory) = self.device.memory_info() {
-            self.usage.memory_peak = self.usage.memory_peak.max(Some(memory.used));
-        }
-        if let Ok(rates) = self.device.utilization_rates() {
-            self.busy = (self.busy.0 + f64::from(rates.gpu), self.busy.1 + 1);
+        let memory = self.device.memory_info().map(|memory| memory.used).ok();
+        self.usage.memory_peak = self.usage.memory_peak.max(memory);
+        let energy = self.whole().total_energy_consumption().ok().zip(self.energy);
+        let energy = energy.map(|(now, before)| now.saturating_sub(before));
+        self.usage.energy = self.usage.energy.max(energy);
+        let share = self.device.utilization_rates().map(|rates| rates.gpu).ok();
+        if let Some(share) = share {
+            self.busy = (self.busy.0 + f64::from(share), self.busy.1 + 1);
+            self.recent.rotate_left(1);
+            self.recent[self.recent.len() - 1] = share;
         }
         for _ in 0..MOST_ERRORS {
             let Some(Ok(event)) = self.errors.as_ref().map(|set| set.wait(1)) else { break };
@@ -141,12 +177,18 @@ impl<'nvml> Watched<'nvml> {
                 });
             }
         }
+        let untold = [
+            ("memory", limits.memory.is_some() && memory.is_none()),
+            ("energy", limits.energy.is_some() && energy.is_none()),
+            ("utilisation", limits.utilisation.is_some() && share.is_none()),
+        ];
+        let untold = untold.into_iter().find_map(|(key, untold)| untold.then_some(key));
+        self.blind = if untold.is_some() { self.blind + 1 } else { 0 };
+        untold
     }
 
     fn finish(mut self) -> Usage {
-        self.look();
-        let energy = self.whole().total_energy_consumption().ok();
-        self.usage.energy = energy.zip(self.energy).map(|(after, before)| after.saturating_sub(before));
+        self.look(&Limits::default());
         self.usage.utilisation = (self.busy.1 > 0).then(|| self.busy.0 / f64::from(self.busy.1));
         self.usage
     }

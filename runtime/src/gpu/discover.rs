@@ -7,7 +7,7 @@ use std::path::Path;
 use super::facts::{Gpu, Inventory};
 use super::helper::{Helper, HelperError};
 use super::render;
-use super::wire::{Answer, Cause, Exceeded, Failure, NO_LIMIT, Usage};
+use super::wire::{Answer, Cause, Exceeded, Failure, Limits, Usage};
 
 /// Says the version of the loaded kernel driver.
 const KERNEL_DRIVER: &str = "/proc/driver/nvidia/version";
@@ -73,6 +73,7 @@ fn error(failure: Failure) -> DiscoverError {
         }
         Cause::NoPermission => "the caller may not open /dev/nvidiactl",
         Cause::TooOld => "Airlock needs driver 510 or newer",
+        Cause::Untold => "leave the limit of it out of [gpu], or ask for other GPUs",
         Cause::Other => "see the kernel log (`dmesg`)",
     };
     DiscoverError::Driver { message: failure.message, remedy }
@@ -102,17 +103,17 @@ pub(super) struct Seen {
     pub(super) after: Vec<Gpu>,
     /// What was seen of each GPU and slice.
     pub(super) usage: Vec<Usage>,
-    /// The first that used more memory than it may.
+    /// The first that was beyond a limit.
     pub(super) exceeded: Option<Exceeded>,
 }
 
 impl Watch {
-    /// Begins to look at GPUs and slices, by UUID, and says how the GPUs are now. `limit`: most memory that the phase may
-    /// use of each, in bytes.
-    pub(super) fn begin(uuids: &[&str], limit: Option<u64>) -> Result<(Watch, Vec<Gpu>), DiscoverError> {
-        let limit = limit.map_or_else(|| NO_LIMIT.to_owned(), |limit| limit.to_string());
+    /// Begins to look at GPUs and slices, by UUID, and says how the GPUs are now.
+    pub(super) fn begin(uuids: &[&str], limits: &Limits) -> Result<(Watch, Vec<Gpu>), DiscoverError> {
+        let limits = serde_json::to_string(limits)
+            .map_err(|error| HelperError::Io { step: "writing its limits", source: error.into() })?;
         let arguments: Vec<&str> =
-            ["watch", limit.as_str()].into_iter().chain(uuids.iter().copied()).collect();
+            ["watch", limits.as_str()].into_iter().chain(uuids.iter().copied()).collect();
         let mut helper = Helper::start(&arguments)?;
         match helper.answer()? {
             Answer::State(gpus) => Ok((Watch { helper }, gpus)),
@@ -121,7 +122,7 @@ impl Watch {
         }
     }
 
-    /// Readable when the limit is exceeded, or the observation has ended of itself.
+    /// Readable when a limit is exceeded, or the observation has ended of itself.
     pub(super) fn alarm(&self) -> io::Result<OwnedFd> {
         self.helper.output()
     }

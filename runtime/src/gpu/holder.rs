@@ -7,8 +7,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{F_UNLCK, F_WRLCK, SEEK_SET, c_int, c_short, flock};
 
 use super::lease::Mode;
 use crate::state::ProcessRecord;
@@ -50,8 +54,10 @@ impl Holder {
     }
 }
 
-/// Says who holds the device, and how; `living` are sandboxes of others that share it.
-pub(super) fn write(file: &File, words: &str, mode: Mode, living: &[ProcessRecord]) -> io::Result<()> {
+/// Says who holds the device, and how. Sandboxes of others that share it stay in the file.
+pub(super) fn write(file: &File, words: &str, mode: Mode) -> io::Result<()> {
+    let _alone = Alone::with(file)?;
+    let living = Holder::read(file)?.living();
     let mode = match mode {
         Mode::Exclusive => EXCLUSIVE,
         Mode::Shared => SHARED,
@@ -65,10 +71,42 @@ pub(super) fn write(file: &File, words: &str, mode: Mode, living: &[ProcessRecor
 /// Adds the init of a sandbox, before anything runs in it, to the lock files of its devices.
 pub(crate) fn add_sandbox(files: &[impl AsFd], init: ProcessRecord) -> io::Result<()> {
     for file in files {
+        let _alone = Alone::with(file)?;
         let end = rustix::fs::fstat(file)?.st_size;
         rustix::io::pwrite(file, line(&init).as_bytes(), u64::try_from(end).unwrap_or(0))?;
     }
     Ok(())
+}
+
+/// Keeps others that share the device from writing to its file at the same time: a lock of the open file description
+/// (fcntl(2)), which is nothing to the lock that is the lease.
+struct Alone<'a>(BorrowedFd<'a>);
+
+impl<'a> Alone<'a> {
+    fn with(file: &'a impl AsFd) -> io::Result<Alone<'a>> {
+        let alone = Alone(file.as_fd());
+        loop {
+            match alone.set(F_WRLCK) {
+                Err(Errno::EINTR) => {}
+                locked => return Ok(locked.map(|()| alone)?),
+            }
+        }
+    }
+
+    /// Of the whole file.
+    fn set(&self, kind: c_int) -> nix::Result<()> {
+        let short = |value: c_int| c_short::try_from(value).map_err(|_| Errno::EINVAL);
+        let (l_type, l_whence) = (short(kind)?, short(SEEK_SET)?);
+        let lock = flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+        fcntl(self.0, FcntlArg::F_OFD_SETLKW(&lock)).map(drop)
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        // What cannot be unlocked is unlocked with the last descriptor of it.
+        let _ = self.set(F_UNLCK);
+    }
 }
 
 fn line(init: &ProcessRecord) -> String {
@@ -84,13 +122,14 @@ fn init(line: &str) -> Option<ProcessRecord> {
 mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
+    use std::thread;
 
     use super::*;
 
     #[test]
     fn a_sandbox_keeps_others_out_until_it_is_gone() {
         let file = tempfile::tempfile().unwrap();
-        write(&file, "one", Mode::Exclusive, &[]).unwrap();
+        write(&file, "one", Mode::Exclusive).unwrap();
         assert_eq!(Holder::read(&file).unwrap().living(), []);
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let init = ProcessRecord::of(i32::try_from(child.id()).unwrap()).unwrap();
@@ -100,7 +139,7 @@ mod tests {
         assert!(holder.excludes(&holder.living(), Mode::Exclusive));
         assert!(holder.excludes(&holder.living(), Mode::Shared));
         // One that shares it says so of itself, and leaves the others' in.
-        write(&file, "two", Mode::Shared, &holder.living()).unwrap();
+        write(&file, "two", Mode::Shared).unwrap();
         let holder = Holder::read(&file).unwrap();
         assert_eq!((holder.words.as_str(), holder.living()), ("two", vec![init]));
         assert!(holder.excludes(&holder.living(), Mode::Exclusive));
@@ -112,6 +151,34 @@ mod tests {
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         let another = ProcessRecord { started: init.started + 1, ..init };
         assert!(!another.lives());
+    }
+
+    #[test]
+    fn sharers_that_write_at_once_lose_nobody() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write(file.as_file(), "first", Mode::Shared).unwrap();
+        let mut children: Vec<_> = (0..8).map(|_| Command::new("sleep").arg("60").spawn().unwrap()).collect();
+        let inits = children.iter().map(|child| ProcessRecord::of(child.id().cast_signed()).unwrap());
+        let mut inits: Vec<ProcessRecord> = inits.collect();
+        // Each with an open file description of its own, as supervisors have.
+        thread::scope(|scope| {
+            for init in &inits {
+                let own = || File::options().read(true).write(true).open(file.path()).unwrap();
+                scope.spawn(move || {
+                    let own = own();
+                    write(&own, "sharer", Mode::Shared).unwrap();
+                    add_sandbox(&[&own], *init).unwrap();
+                });
+            }
+        });
+        let mut living = Holder::read(file.as_file()).unwrap().living();
+        living.sort_by_key(|init| init.pid);
+        inits.sort_by_key(|init| init.pid);
+        assert_eq!(living, inits);
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[test]

@@ -17,7 +17,6 @@ use rustix::process::geteuid;
 
 use super::facts::Selection;
 use super::holder::{self, Holder};
-use crate::state::ProcessRecord;
 
 /// Longest device id and longest words of a holder, in bytes.
 const LONGEST: usize = 256;
@@ -111,8 +110,6 @@ struct Lock {
     device: String,
     mode: Mode,
     file: File,
-    /// Sandboxes of others that share the device.
-    others: Vec<ProcessRecord>,
 }
 
 impl Leases {
@@ -152,8 +149,8 @@ impl Leases {
         for (device, mode) in devices {
             lease.locks.push(self.lock(device, mode)?);
         }
-        for Lock { file, mode, others, .. } in &lease.locks {
-            holder::write(file, owner, *mode, others).map_err(self.error("writing a lock file"))?;
+        for Lock { file, mode, .. } in &lease.locks {
+            holder::write(file, owner, *mode).map_err(self.error("writing a lock file"))?;
         }
         Ok(lease)
     }
@@ -167,8 +164,8 @@ impl Leases {
         for _ in 0..TRIES {
             let file = self.open_lock(&file_name)?;
             if self.lock_file(&file, device, mode)? {
-                let others = self.left(&file, device, mode)?;
-                return Ok(Lock { device: device.into(), mode, file, others });
+                self.check_left(&file, device, mode)?;
+                return Ok(Lock { device: device.into(), mode, file });
             }
         }
         Err(LeaseError::Replaced { directory: self.path.clone(), device: device.into() })
@@ -199,15 +196,14 @@ impl Leases {
             .map_err(self.error("looking at a lock file"))
     }
 
-    /// Refuses a device on which a sandbox may still run though its holders were killed. Returns those who share it.
-    fn left(&self, file: &File, device: &str, mode: Mode) -> Result<Vec<ProcessRecord>, LeaseError> {
+    /// Refuses a device on which a sandbox may still run though its holders were killed.
+    fn check_left(&self, file: &File, device: &str, mode: Mode) -> Result<(), LeaseError> {
         let holder = self.holder(file)?;
-        let living = holder.living();
-        if holder.excludes(&living, mode) {
+        if holder.excludes(&holder.living(), mode) {
             let holder = format!("{}, which is ending", holder.words);
             return Err(LeaseError::Held { device: device.into(), holder });
         }
-        Ok(living)
+        Ok(())
     }
 
     fn holder(&self, file: &File) -> Result<Holder, LeaseError> {
@@ -284,6 +280,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::state::ProcessRecord;
 
     /// Where the child finds the directory, and what it takes.
     const PLACE: &str = "LEASE_TEST_PLACE";

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::discover::Seen;
 use super::facts::{Chosen, Gpu, Selection};
+use super::wire::Excess;
 
 /// Memory that may be in use after a phase and was not before it: the driver's own books.
 const TOLERANCE: u64 = 64 << 20;
@@ -107,13 +108,7 @@ impl GpuReport {
             cuda: format!("{major}.{minor}"),
             devices: Vec::new(),
             left: Vec::new(),
-            exceeded: seen.exceeded.as_ref().map(|it| {
-                format!(
-                    "{} had {} MiB more in use than before, which gpu.memory forbids",
-                    it.uuid,
-                    it.memory >> 20
-                )
-            }),
+            exceeded: seen.exceeded.as_ref().map(|it| format!("{} {}", it.uuid, words(it.excess))),
             reset: None,
         };
         for chosen in &selection.gpus {
@@ -145,6 +140,18 @@ impl GpuReport {
         let mut report = GpuReport::new(selection, true, &nothing);
         report.left.push(format!("not known: {error}"));
         report
+    }
+}
+
+fn words(excess: Excess) -> String {
+    match excess {
+        Excess::Memory(bytes) => {
+            format!("had {} MiB more in use than before, which gpu.memory forbids", bytes >> 20)
+        }
+        Excess::Energy(joules) => format!("had taken {joules} J, which gpu.energy forbids"),
+        Excess::Utilisation(percent) => {
+            format!("was busy for {percent}% of a minute, which gpu.utilisation forbids")
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{Chosen, Gpu, Instance, Inventory, PciPath, Selection};
+use super::wire::Limits;
 use crate::{Spec, spec};
 
 /// More GPUs than this are not tried in all combinations: 12,870 of 16.
@@ -28,8 +29,8 @@ pub struct Wish {
     pub devices: Vec<String>,
     /// Others may use them at the same time.
     pub shared: bool,
-    /// Most memory that the phase may use of each, in bytes.
-    pub memory: Option<u64>,
+    /// What the phase may use of each.
+    pub limits: Limits,
     /// They are reset when the phase has ended.
     pub reset: bool,
 }
@@ -39,8 +40,14 @@ impl Wish {
     pub fn of(spec: &Spec) -> Option<Wish> {
         let gpu = spec.airlock.gpu.as_ref()?;
         let asked = gpu.count.is_some() || !gpu.devices.is_empty();
-        let spec::Gpu { count, devices, shared, memory, reset, .. } = gpu.clone();
-        asked.then_some(Wish { count, devices, shared, memory, reset })
+        asked.then(|| Wish::from(gpu))
+    }
+}
+
+impl From<&spec::Gpu> for Wish {
+    fn from(gpu: &spec::Gpu) -> Wish {
+        let spec::Gpu { count, devices, shared, memory, energy, utilisation, reset, .. } = gpu.clone();
+        Wish { count, devices, shared, limits: Limits { memory, energy, utilisation }, reset }
     }
 }
 
@@ -76,6 +83,16 @@ pub enum SelectError {
         device: String,
         /// Why, in words.
         why: String,
+    },
+    /// It does not tell what is limited.
+    #[error(
+        "gpu: gpu.{key}: {slice} is a slice, and only whole GPUs tell their {key}; ask for those, or leave `{key}` out"
+    )]
+    Untold {
+        /// The limit.
+        key: &'static str,
+        /// UUID of the slice.
+        slice: String,
     },
     /// There are not so many that can be had now.
     #[error("gpu: {asked} {kind} asked for, at most {free} can be had{}", reasons(.why))]
@@ -113,6 +130,11 @@ pub fn select(inventory: &Inventory, wish: &Wish, held: &Held) -> Result<Selecti
         _ => return Err(SelectError::Unclear),
     };
     gpus.sort_by_key(order);
+    let of_wholes = Limits { memory: None, ..wish.limits }.first();
+    let slice = gpus.iter().find(|chosen| chosen.instance.is_some());
+    if let Some((key, slice)) = of_wholes.zip(slice) {
+        return Err(SelectError::Untold { key, slice: slice.uuid().into() });
+    }
     Ok(Selection { driver, gpus })
 }
 

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::facts::{Gpu, Inventory, Link, PciPath, Vendor};
+use super::select::Held;
 
-/// Shows GPUs, slices and connections as aligned lines.
-pub struct Table<'a>(pub &'a Inventory);
+/// Shows GPUs, slices, who holds them, and connections as aligned lines.
+pub struct Table<'a>(pub &'a Inventory, pub &'a Held);
 
 const GIB: u64 = 1 << 30;
 
@@ -21,7 +22,7 @@ impl fmt::Display for Table<'_> {
         }
         if !gpus.is_empty() {
             writeln!(f)?;
-            aligned(f, &rows(gpus))?;
+            aligned(f, &rows(gpus, self.1))?;
         }
         if gpus.len() > 1 && !links.is_empty() {
             writeln!(f)?;
@@ -41,8 +42,9 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-fn rows(gpus: &[Gpu]) -> Vec<Vec<String>> {
-    let heads = ["GPU", "name", "PCI address", "memory", "processes", "UUID", "health"];
+fn rows(gpus: &[Gpu], held: &Held) -> Vec<Vec<String>> {
+    let holder = |uuid: &str| held.get(uuid).map_or("-", String::as_str).to_owned();
+    let heads = ["GPU", "name", "PCI address", "memory", "processes", "UUID", "health", "held by"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for gpu in gpus {
         rows.push(vec![
@@ -53,6 +55,7 @@ fn rows(gpus: &[Gpu]) -> Vec<Vec<String>> {
             processes(gpu, None),
             or_unknown(&gpu.uuid),
             health(gpu),
+            holder(&gpu.uuid),
         ]);
         for (number, slice) in gpu.mig.iter().flatten().enumerate() {
             rows.push(vec![
@@ -62,6 +65,8 @@ fn rows(gpus: &[Gpu]) -> Vec<Vec<String>> {
                 memory(slice.memory_used, slice.memory_total),
                 processes(gpu, Some(slice.gi)),
                 slice.uuid.clone(),
+                String::new(),
+                holder(&slice.uuid),
             ]);
         }
     }

@@ -10,6 +10,7 @@ use super::lease::{Lease, LeaseError, Leases, Mode, claims};
 use super::report::GpuReport;
 use super::reset::{Reset, ResetError};
 use super::select::{Held, SelectError, Wish, select};
+use super::wire::Limits;
 
 /// Why there are no GPUs for a phase.
 #[derive(Debug, thiserror::Error)]
@@ -60,13 +61,13 @@ impl Tenancy {
         let (chosen, lease) =
             take(&found.inventory, wish, |selection| leases.take(&claims(selection, mode), owner))?;
         let uuids: Vec<&str> = chosen.gpus.iter().map(|chosen| chosen.uuid()).collect();
-        let (watch, now) = Watch::begin(&uuids, wish.memory)?;
+        let (watch, now) = Watch::begin(&uuids, &wish.limits)?;
         let now = Inventory { driver: Some(chosen.driver.clone()), gpus: now, ..Inventory::default() };
         let devices = uuids.into_iter().map(str::to_owned).collect();
         let same = Wish { devices, shared: wish.shared, ..Wish::default() };
         let selection = select(&now, &same, &Held::new())?;
         let reset = wish.reset.then(|| Reset::of(&selection, &found.inventory, leases)).transpose()?;
-        let limited = wish.memory.is_some();
+        let limited = wish.limits != Limits::default();
         Ok(Tenancy { selection, shared: wish.shared, limited, lease, watch, reset, found })
     }
 

@@ -1,16 +1,33 @@
 //! What the discovery helper says: lines of JSON on its standard output.
 //!
-//! Without arguments it says one line, the inventory. As `watch LIMIT UUID...` it says a [`Answer::State`] at once, an
-//! [`Answer::Exceeded`] when one of them has more than LIMIT bytes of memory in use beyond what it had at first
-//! ([`NO_LIMIT`]: whatever it has), and an [`Answer::End`] when its standard input ends. Whatever goes wrong is one [`Answer::Failed`], the last
-//! line. The helper is built from this file as well.
+//! Without arguments it says one line, the inventory. As `watch LIMITS UUID...`, where LIMITS is the JSON of [`Limits`], it
+//! says a [`Answer::State`] at once, an [`Answer::Exceeded`] when one of them is beyond a limit, and an [`Answer::End`]
+//! when its standard input ends. Whatever goes wrong is one [`Answer::Failed`], the last line. The helper is built from
+//! this file as well.
 
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Gpu, Inventory};
 
-/// In the place of a limit.
-pub const NO_LIMIT: &str = "-";
+/// What may be used of each watched GPU and slice; `None`: whatever it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Memory beyond what was in use at first, in bytes.
+    pub memory: Option<u64>,
+    /// Energy since then, in joules.
+    pub energy: Option<u64>,
+    /// Share of time in which a kernel runs, as a mean over a minute, in percent.
+    pub utilisation: Option<u8>,
+}
+
+impl Limits {
+    /// The policy's key of the first one that there is.
+    pub fn first(&self) -> Option<&'static str> {
+        let memory = self.memory.map(|_| "memory");
+        memory.or(self.energy.map(|_| "energy")).or(self.utilisation.map(|_| "utilisation"))
+    }
+}
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +37,7 @@ pub enum Answer {
     Inventory(Inventory),
     /// The watched GPUs, before the phase.
     State(Vec<Gpu>),
-    /// One of them uses more memory than it may; said once.
+    /// One of them is beyond a limit; said once.
     Exceeded(Exceeded),
     /// The watched GPUs after the phase, and what was seen of it.
     End {
@@ -33,14 +50,26 @@ pub enum Answer {
     Failed(Failure),
 }
 
-/// A GPU or slice that uses more memory than it may.
+/// A GPU or slice that is beyond a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exceeded {
     /// Its UUID.
     pub uuid: String,
-    /// What is in use beyond what was at first, in bytes.
-    pub memory: u64,
+    /// Of which.
+    pub excess: Excess,
+}
+
+/// What was used, in the units of [`Limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Excess {
+    /// Memory.
+    Memory(u64),
+    /// Energy.
+    Energy(u64),
+    /// Share of time, rounded up.
+    Utilisation(u32),
 }
 
 /// What was seen of one GPU or slice while it was watched; what it does not tell is `None`.
@@ -85,6 +114,8 @@ pub enum Cause {
     NoPermission,
     /// The library lacks a function: the driver is too old.
     TooOld,
+    /// A GPU does not tell what is limited.
+    Untold,
     /// Anything else.
     Other,
 }

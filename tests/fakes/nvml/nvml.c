@@ -431,9 +431,13 @@ EXPORT result nvmlDeviceGetPersistenceMode(device_t device, unsigned *mode)
 EXPORT result nvmlDeviceGetTotalEnergyConsumption(device_t device, unsigned long long *energy)
 {
     struct timespec now;
+    unsigned power;
+    result told = number(device, gpu(device), "power", &power);
+    if (told)
+        return told;
     clock_gettime(CLOCK_BOOTTIME, &now);
-    *energy = (unsigned long long)(json_number(gpu(device), "power", 0) * ((double)now.tv_sec + now.tv_nsec / 1e9));
-    return present(device);
+    *energy = (unsigned long long)(power * ((double)now.tv_sec + now.tv_nsec / 1e9));
+    return SUCCESS;
 }
 
 EXPORT result nvmlDeviceGetUtilizationRates(device_t device, struct utilization *rates)

@@ -1,4 +1,4 @@
-//! A limit of GPU memory ends the sandbox that exceeds it, and no other.
+//! Limits of what may be used of a GPU end the sandbox that exceeds one, and no other.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,17 @@ fn begin(site: &Site, gpus: &Gpus, clauses: &str, words: [&str; 3]) -> Live {
 
 /// So much memory of the first GPU is in use from now on, in MiB.
 fn uses(gpus: &Gpus, memory: u64) {
-    gpus.change(|host| host["gpus"][0]["used"] = (memory << 20).into());
+    sets(gpus, "used", memory << 20);
+}
+
+/// The first GPU is so from now on.
+fn sets(gpus: &Gpus, key: &str, value: u64) {
+    gpus.change(|host| host["gpus"][0][key] = value.into());
+}
+
+/// The first GPU says nothing of it from now on.
+fn conceals(gpus: &Gpus, key: &str) {
+    gpus.change(|host| drop(host["gpus"][0].as_object_mut().unwrap().remove(key)));
 }
 
 #[test]
@@ -52,6 +62,68 @@ fn what_grows_beyond_the_limit_is_ended_with_a_reason_of_its_own() {
     assert!(free.runs());
     uses(&gpus, 0);
     assert_eq!(report(&end(free))["exceeded"], json!(null));
+}
+
+#[test]
+fn energy_and_time_are_limited_likewise() {
+    let (site, gpus) = (root!(), host!("eight"));
+    let mut live =
+        begin(&site, &gpus, "[gpu]\ncount = 1\nenergy = \"1kJ\"\n", ["/probe/probe", "rest", "60"]);
+    thread::sleep(LOOKS);
+    assert!(live.runs(), "70 J in a second");
+    sets(&gpus, "power", 1_000_000_000);
+    let ended = live.end();
+    assert_eq!(ended.report().reason(), "gpu-limit", "{ended}");
+    let said = report(&ended)["exceeded"].as_str().unwrap().to_owned();
+    assert!(said.starts_with(&format!("{} had taken ", uuid(0))), "{said}");
+    assert!(said.ends_with(" J, which gpu.energy forbids"), "{said}");
+
+    sets(&gpus, "power", 70_000);
+    let clauses = "[gpu]\ncount = 1\nutilisation = \"5%\"\n";
+    let mut live = begin(&site, &gpus, clauses, ["/probe/probe", "rest", "60"]);
+    sets(&gpus, "utilisation", 100);
+    thread::sleep(LOOKS);
+    assert!(live.runs(), "it is the mean of a minute");
+    let ended = live.end();
+    assert_eq!(ended.report().reason(), "gpu-limit", "{ended}");
+    let said = format!("{} was busy for 6% of a minute, which gpu.utilisation forbids", uuid(0));
+    assert_eq!(report(&ended)["exceeded"], said);
+}
+
+#[test]
+fn what_a_gpu_does_not_tell_cannot_be_limited() {
+    let (site, gpus) = (root!(), host!("mig"));
+    for key in ["energy = \"1MJ\"", "utilisation = \"5%\""] {
+        let policy = |gpus: &str| site.policy(&format!("[gpu]\n{gpus}\n{key}\n"));
+        let run = |policy| site.run().policy(policy).where_root_did(gpus.script()).end(["true"]);
+        let word = key.split(' ').next().unwrap();
+        run(policy("devices = [\"1g.10gb\"]"))
+            .refused(&[&format!("gpu.{word}: MIG-"), "is a slice, and only whole GPUs tell their"]);
+    }
+    let gpus = host!("eight");
+    let clauses = "[gpu]\ndevices = [\"0\"]\nutilisation = \"5%\"\n";
+    let mut live = begin(&site, &gpus, clauses, ["/probe/probe", "rest", "60"]);
+    // For a moment nobody minds.
+    conceals(&gpus, "utilisation");
+    thread::sleep(LOOKS);
+    assert!(live.runs());
+    sets(&gpus, "utilisation", 1);
+    thread::sleep(LOOKS);
+    conceals(&gpus, "utilisation");
+    let ended = live.end();
+    assert_eq!(ended.report().reason(), "supervisor-lost", "it exceeded nothing: {ended}");
+    assert!(ended.stderr.contains(&format!("{} does not tell its utilisation", uuid(0))), "{ended}");
+    for (key, hidden) in [("energy = \"1MJ\"", "power"), ("utilisation = \"5%\"", "utilisation")] {
+        conceals(&gpus, hidden);
+        let policy = site.policy(&format!("[gpu]\ndevices = [\"0\"]\n{key}\n"));
+        let word = key.split(' ').next().unwrap();
+        site.run().policy(&policy).where_root_did(gpus.script()).end(["true"]).refused(&[
+            &format!("{} does not tell its {word}", uuid(0)),
+            "leave the limit of it out of [gpu], or ask for other GPUs",
+        ]);
+    }
+    let policy = site.policy("[gpu]\ndevices = [\"0\"]\nmemory = \"5GiB\"\n");
+    site.run().policy(policy).where_root_did(gpus.script()).end(["true"]).succeeded();
 }
 
 #[test]

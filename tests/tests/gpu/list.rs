@@ -5,6 +5,8 @@ use std::time::Duration;
 use airlock_tests::{Ended, Gpus, Site};
 use serde_json::Value;
 
+use crate::{end, resting};
+
 /// What to do where there is no driver.
 const REMEDY: &str = "install the driver and load its modules: `nvidia-smi` must work on the host";
 
@@ -16,6 +18,29 @@ fn list(gpus: &Gpus, flags: &[&str]) -> Ended {
 
 fn json(gpus: &Gpus) -> Value {
     serde_json::from_str(&list(gpus, &["--json"]).succeeded().stdout).unwrap()
+}
+
+/// What others cannot be given at this moment, though no process is on it.
+#[test]
+fn who_holds_a_gpu_is_listed() {
+    let (site, gpus) = (Site::new(), host!("mig"));
+    let list = |flags: &[&str]| {
+        let words = ["gpu", "list"].into_iter().chain(flags.iter().copied());
+        site.airlock_where_root_did(gpus.script(), words).succeeded().stdout
+    };
+    let json = || serde_json::from_str::<Value>(&list(&["--json"])).unwrap()["held"].clone();
+    assert_eq!(json(), serde_json::json!({}));
+    let held = resting(&site, &gpus, "1g.10gb");
+    let by = json();
+    let (uuids, words): (Vec<_>, Vec<_>) = by.as_object().unwrap().iter().unzip();
+    assert_eq!(uuids.len(), 2, "the slice, and its GPU: {by}");
+    assert!(uuids[0].starts_with("GPU-") && uuids[1].starts_with("MIG-"), "{by}");
+    let text = list(&[]);
+    assert_eq!(text.matches(words[0].as_str().unwrap()).count(), 2, "{text}");
+    end(held);
+    assert_eq!(json(), serde_json::json!({}));
+    let lines = list(&[]);
+    assert!(lines.lines().filter(|line| line.contains("GPU-")).all(|line| line.ends_with("  -")), "{lines}");
 }
 
 #[test]
