@@ -74,12 +74,17 @@ fn what_the_flags_cannot_mean_together_is_refused() {
     refused(&["base", "--html", "-", "--sarif", "-"], "--html - and --sarif - write to standard output");
     refused(&["base", "--html", "x", "--sarif", "x"], "the same file");
     refused(&["base", "--html", "x", "--sarif", "./x"], "the same file");
-    let audited = site.file("audited.toml", "version = 1\n");
-    let name = audited.to_str().unwrap();
-    for flag in ["--html", "--sarif"] {
-        refused(&[name, flag, name], "which is audited; name another file");
+    let folder = site.folder("folder");
+    let read = ["config.json", "task.toml"].map(|name| (folder.clone(), folder.join(name)));
+    let policy = site.path("audited.toml");
+    for (named, read) in read.into_iter().chain([(policy.clone(), policy)]) {
+        std::fs::write(&read, "version = 1\n").unwrap();
+        for flag in ["--html", "--sarif"] {
+            let words = [named.to_str().unwrap(), flag, read.to_str().unwrap()];
+            refused(&words, &format!("{flag} would overwrite {}, which is audited", read.display()));
+        }
+        assert_eq!(std::fs::read_to_string(&read).unwrap(), "version = 1\n");
     }
-    assert_eq!(std::fs::read_to_string(&audited).unwrap(), "version = 1\n");
     for [flag, value] in [["--probe", "base"], ["--mutate", "base"], ["--pid", "1"]] {
         refused(&[flag, value, "--fail-on", "low"], "--fail-on");
     }

@@ -285,7 +285,9 @@ fn a_bad_unit() {
     ] {
         under(&site, &format!("[limits]\n{clause}\n")).refused(&[piece]);
     }
-    for (flag, value) in [("--memory", "-1GiB"), ("--cpus", "-1"), ("--pids", "-1"), ("--wall", "-1s")] {
+    let negative =
+        [("--memory", "-1GiB"), ("--cpus", "-1"), ("--pids", "-1"), ("--wall", "-1s"), ("--gpus", "-1")];
+    for (flag, value) in negative {
         site.run().flag(flag, value).end(["true"]).refused(&[value, flag]);
     }
 }

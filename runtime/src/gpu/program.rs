@@ -116,7 +116,9 @@ mod tests {
         start("exit 0", Ok(()), &mut told).unwrap();
         assert!(!told.unwrap().lives());
         let full = io::Error::from_raw_os_error(libc::ENOSPC);
-        assert!(start("sleep 60", Err(full), &mut told).unwrap_err().contains("os error 28"));
+        let begun = Instant::now();
+        assert!(start("exec sleep 60", Err(full), &mut told).unwrap_err().contains("os error 28"));
+        assert!(begun.elapsed() < Duration::from_secs(30), "it is not waited for, but killed");
         assert!(!told.unwrap().lives(), "what is not known to the lease does not run");
     }
 

@@ -43,6 +43,18 @@ impl Smi {
     }
 }
 
+/// A task whose research has this GPU.
+fn task(device: &str, reset: bool) -> Graded {
+    let policy = format!(
+        "version = 1\nname = \"reset\"\nextends = \"research\"\n[gpu]\ndevices = [\"{device}\"]\nreset = {reset}\n"
+    );
+    Graded::of("digits-direct").file("reset.toml", policy).edit(
+        "task.toml",
+        "[[airlock.phase]]\nname = \"explore\"\n",
+        "[[airlock.phase]]\nname = \"explore\"\npolicy = \"reset.toml\"\n",
+    )
+}
+
 #[test]
 fn the_drivers_own_tool_resets_what_the_sandbox_had() {
     let (site, gpus) = (root!(), host!("mixed"));
@@ -66,23 +78,28 @@ fn a_reset_that_fails_is_told() {
     assert!(ended.stderr.contains(said), "{ended}");
 }
 
-/// Who holds the GPUs is killed while the driver's tool is at work on them.
+/// Who holds the GPUs is killed while the driver's tool is at work on them, and on those that NVLinks lead to.
 #[test]
 fn nobody_gets_a_gpu_that_is_being_reset() {
-    let (mut site, gpus) = (root!(), host!("mixed"));
+    let (mut site, gpus) = (root!(), host!("bridged"));
     site.leaves_something();
     let (begun, gone_on) = (site.path("begun"), site.path("gone-on"));
-    let does = format!("touch {}; while [ ! -e {} ]; do sleep 0.1; done", begun.display(), gone_on.display());
+    let goes_on = format!("[ -e {} ] && [ ! -e {} ]", begun.display(), gone_on.display());
+    let does = format!("touch {}; while {goes_on}; do sleep 0.1; done", begun.display());
     let smi = Smi::new(&site, &gpus, &does);
     let clauses = format!("[gpu]\ndevices = [\"{}\"]\nreset = true\n", uuid(1));
     let first = site.run().policy(site.policy(&clauses)).where_root_did(&smi.script).start(["true"]);
     assert!(within(Duration::from_secs(20), || begun.exists()));
     first.signal(Signal::SIGKILL);
     first.end();
-    let next = || run(&site, &gpus, &uuid(1)).end(["true"]);
-    next().refused(&["is held by sandbox ", "which is ending"]);
+    let next = |index| run(&site, &gpus, &uuid(index)).end(["true"]);
+    next(1).refused(&["is held by sandbox ", "which is ending"]);
+    next(3).refused(&["is held by a reset, which is ending"]);
+    next(0).succeeded();
     fs::write(gone_on, "").unwrap();
-    assert!(within(Duration::from_secs(10), || next().code == 0));
+    for index in [1, 3] {
+        assert!(within(Duration::from_secs(10), || next(index).code == 0));
+    }
 }
 
 /// A phase that left its GPUs as they were, against its policy, is not said to have been as strict as asked.
@@ -91,15 +108,7 @@ fn a_receipt_says_that_a_reset_failed() {
     let (site, gpus) = (root!(), host!("mixed"));
     for (does, said) in [("exit 19", true), ("exit 0", false)] {
         let smi = Smi::new(&site, &gpus, does);
-        let policy = format!(
-            "version = 1\nname = \"reset\"\nextends = \"research\"\n[gpu]\ndevices = [\"{}\"]\nreset = true\n",
-            uuid(1)
-        );
-        let task = Graded::of("digits-direct").file("reset.toml", policy).edit(
-            "task.toml",
-            "[[airlock.phase]]\nname = \"explore\"\n",
-            "[[airlock.phase]]\nname = \"explore\"\npolicy = \"reset.toml\"\n",
-        );
+        let task = task(&uuid(1), true);
         let run = task.shell("true").where_root_did(&smi.script).end();
         let weaker = run.receipt()["weaker"].to_string();
         assert_eq!(weaker.contains("explore: gpu.reset: the GPUs were not reset"), said, "{weaker}");
@@ -139,6 +148,24 @@ fn what_cannot_be_reset_is_refused_at_once() {
     let smi = Smi::new(&site, &gpus, "exit 0");
     smi.end(&site, &["1g.10gb".into()])
         .refused(&["gpu.reset: MIG-", "is a slice, and a reset takes the whole GPU"]);
+    // Nor is it planned, or a run of a task made.
+    let plan = |device: &str, reset: bool| {
+        let policy = site.policy(&format!("[gpu]\ndevices = [\"{device}\"]\nreset = {reset}\n"));
+        site.airlock_where_root_did(&smi.script, ["plan", policy.to_str().unwrap(), "true"])
+    };
+    plan("1g.10gb", true).refused(&["MIG-", "is a slice, and a reset takes the whole GPU"]);
+    plan("1g.10gb", false).succeeded();
+    plan(&uuid(1), true).succeeded();
+    let lead = |reset| {
+        let task = task("1g.10gb", reset);
+        let run = task.shell("true").where_root_did(&smi.script).end();
+        (run.path.exists(), run.ended)
+    };
+    let (made, ended) = lead(true);
+    ended.refused(&["the phase `explore`: gpu.reset: MIG-", "is a slice, and a reset takes the whole GPU"]);
+    assert!(!made);
+    let (made, ended) = lead(false);
+    assert!(made, "{ended}");
     let without = Smi { script: gpus.script().to_owned(), ..smi };
     if !std::path::Path::new("/usr/bin/nvidia-smi").exists() {
         without.end(&site, &[uuid(1)]).refused(&["/usr/bin/nvidia-smi is not there", "leave `reset` out"]);
