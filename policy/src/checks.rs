@@ -225,9 +225,14 @@ pub(crate) fn cpuset(text: String) -> Result<String, Fault> {
 }
 
 pub(crate) fn gpu_count(count: i64) -> Result<u32, Fault> {
-    u32::try_from(count).ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| {
-        Fault::new(format!("{count} is not a number of GPUs")).help("leave [gpu] out for none")
-    })
+    let help = match count {
+        ..=0 => "leave [gpu] out for none",
+        _ => "from 1 to 256; a kind of GPU has a letter in it, such as \"RTX 4090\"",
+    };
+    u32::try_from(count)
+        .ok()
+        .filter(|count| (1..=256).contains(count))
+        .ok_or_else(|| Fault::new(format!("{count} is not a number of GPUs")).help(help))
 }
 
 /// What a list of GPUs cannot be.

@@ -60,7 +60,9 @@ impl Energy {
 
 impl Percent {
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
-        let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+        let number = text.trim().strip_suffix('%').map(str::trim_end);
+        let digits = number.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = digits.and_then(|digits| digits.parse().ok());
         number.filter(|number| *number <= 100).map(Percent).ok_or_else(|| {
             Fault::new(format!("`{text}` is not a share in whole percent")).help("such as \"80%\"")
         })

@@ -94,7 +94,7 @@ pub enum Reason {
     WallTimeout,
     /// The command failed after the pids limit had refused it a process.
     PidsLimitHit,
-    /// It used more memory of a GPU than it may.
+    /// It used more of a GPU than it may.
     GpuLimit,
     /// The sandbox was not built, or the command could not be executed.
     SetupFailed,
@@ -129,13 +129,21 @@ pub enum EvidenceKind {
 
 impl EndReport {
     /// Adds how the GPUs were left. A sandbox that was ended for a limit that nobody saw exceeded was ended because its
-    /// GPUs could not be watched any more, which is no fault of its own.
+    /// GPUs could not be watched any more, which is no fault of its own. One that ended by itself before it was ended has
+    /// exceeded its limit all the same, or nobody can tell.
     pub fn add_gpus(&mut self, gpus: GpuReport) {
-        if self.reason == Reason::GpuLimit && gpus.exceeded.is_none() {
-            self.reason = Reason::SupervisorLost;
-            self.error = Some(format!("the watch over its GPUs ended: {}", gpus.left.join("; ")));
+        match (self.reason, &gpus.exceeded) {
+            (Reason::GpuLimit, None) => self.unwatched(&gpus),
+            (Reason::Exited, None) if gpus.unwatched => self.unwatched(&gpus),
+            (Reason::Exited, Some(_)) => self.reason = Reason::GpuLimit,
+            _ => {}
         }
         self.gpus = Some(gpus);
+    }
+
+    fn unwatched(&mut self, gpus: &GpuReport) {
+        self.reason = Reason::SupervisorLost;
+        self.error = Some(format!("the watch over its GPUs ended: {}", gpus.left.join("; ")));
     }
 
     /// The report of a sandbox of which nothing ran, or nothing is known.
@@ -183,7 +191,10 @@ impl EndReport {
             (None, Some(signal)) => 128 + signal,
             (None, None) => 125,
         };
-        u8::try_from(status & 0xff).unwrap_or(125)
+        let status = u8::try_from(status & 0xff).unwrap_or(125);
+        // What ended well by its own account did not, if its GPUs say otherwise.
+        let bad = matches!(self.reason, Reason::GpuLimit | Reason::SupervisorLost);
+        if bad && status == 0 { 125 } else { status }
     }
 }
 

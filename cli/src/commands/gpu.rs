@@ -68,6 +68,6 @@ fn list(args: FormatArgs) -> Result<ExitCode> {
     if let Some(remark) = &found.remark {
         output::print(&format!("no NVIDIA driver: {}\n{DRIVER_REMEDY}\n", output::escape(remark)))?;
     }
-    output::print(&output::escape(&Table(&found.inventory, &held.unwrap_or_default()).to_string()))?;
+    output::print(&output::escape(&Table(&found.inventory, held.as_ref()).to_string()))?;
     Ok(ExitCode::SUCCESS)
 }

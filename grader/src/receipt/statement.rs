@@ -141,7 +141,7 @@ pub struct PhaseGpu {
 
 impl From<GpuReport> for PhaseGpus {
     fn from(report: GpuReport) -> PhaseGpus {
-        let GpuReport { driver, cuda, devices, left, exceeded, reset } = report;
+        let GpuReport { driver, cuda, devices, left, exceeded, reset, unwatched: _ } = report;
         PhaseGpus {
             driver,
             cuda,

@@ -94,6 +94,7 @@ fn what_a_phase_had_of_gpus_is_told() {
         left: vec!["GPU-lost is lost: it does not answer any more".into()],
         exceeded: Some("GPU-7f3a had 20480 MiB more in use than before".into()),
         reset: Some(false),
+        unwatched: false,
     });
     let page = page(&run);
     assert_eq!(times(&page, "<caption>GPUs</caption>"), 1);

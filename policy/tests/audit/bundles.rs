@@ -307,6 +307,9 @@ fn what_is_no_bundle_is_refused_with_its_place() {
     assert!(error.to_string().starts_with("c.json:3:"), "{error}");
     for text in ["[]", "[\"1.0.2\"]", "null", "7"] {
         let error = Subject::bundle_text("c.json", text).unwrap_err().to_string();
-        assert!(error.starts_with("c.json:1:1: not an OCI runtime configuration: it is not an object"), "{error}");
+        assert!(
+            error.starts_with("c.json:1:1: not an OCI runtime configuration: it is not an object"),
+            "{error}"
+        );
     }
 }

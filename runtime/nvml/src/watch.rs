@@ -1,6 +1,9 @@
 //! Looking at GPUs while a phase has them.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -21,6 +24,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const WINDOW: u32 = 120;
 /// What is limited may not be told for so many looks.
 const BLIND: u32 = 10;
+/// A driver that hangs does not come back from a look.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The driver gives a dead process's memory back a little after its end.
 const SETTLING: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(50);
@@ -35,6 +40,8 @@ struct Watched<'nvml> {
     index: u32,
     /// The counter of energy before the phase, in millijoules.
     energy: Option<u64>,
+    /// What it said last.
+    counter: u64,
     errors: Option<EventSet<'nvml>>,
     busy: (f64, u32),
     /// Utilisation at each of the last looks, in percent; before the phase nothing ran.
@@ -47,26 +54,42 @@ struct Watched<'nvml> {
 }
 
 /// Says the state of these GPUs, looks at them until standard input ends, and returns how they are then. A limit that
-/// cannot be watched, or not any more, is a failure.
+/// cannot be watched is a failure.
 pub(crate) fn watch(nvml: &Nvml, mut limits: Limits, uuids: &[String]) -> Result<Answer, Failure> {
     let mut all = uuids.iter().map(|uuid| Watched::new(nvml, uuid)).collect::<Result<Vec<_>, _>>()?;
-    all.iter_mut()
-        .try_for_each(|watched| watched.look(&limits).map_or(Ok(()), |key| Err(watched.blind(key))))?;
+    for watched in &mut all {
+        if let Some(key) = watched.look(&limits) {
+            return Err(watched.untold(Cause::Untold, key));
+        }
+        // What the tenant before did at that moment.
+        watched.recent = [0; WINDOW as usize];
+    }
     let before = states(&all)?;
     if say(&Answer::State(before.clone())).is_err() {
         return Ok(Answer::State(before));
     }
-    while !ended(INTERVAL) {
+    let looks = Arc::new(AtomicU32::new(0));
+    if limits != Limits::default() {
+        let looks = Arc::clone(&looks);
+        thread::spawn(move || guard(&looks));
+    }
+    loop {
+        let ended = ended(INTERVAL);
+        let mut blind = None;
         for watched in &mut all {
-            match watched.look(&limits) {
-                Some(key) if watched.blind >= BLIND => return Err(watched.blind(key)),
-                _ => {}
+            if let Some(key) = watched.look(&limits).filter(|_| watched.blind >= BLIND) {
+                blind = Some(Answer::Blind(watched.untold(Cause::Other, key)));
             }
         }
-        if let Some(exceeded) = all.iter().find_map(|watched| watched.exceeds(&limits)) {
+        looks.fetch_add(1, Ordering::Relaxed);
+        let exceeded = all.iter().find_map(|watched| watched.exceeds(&limits)).map(Answer::Exceeded);
+        if let Some(told) = exceeded.or(blind) {
             limits = Limits::default();
             // Nobody who listens is told by the end of standard input too.
-            let _ = say(&Answer::Exceeded(exceeded));
+            let _ = say(&told);
+        }
+        if ended {
+            break;
         }
     }
     let end = Instant::now() + SETTLING;
@@ -79,9 +102,24 @@ pub(crate) fn watch(nvml: &Nvml, mut limits: Limits, uuids: &[String]) -> Result
         if settled || Instant::now() >= end {
             break now;
         }
-        std::thread::sleep(AGAIN);
+        thread::sleep(AGAIN);
     };
     Ok(Answer::End { gpus: after, usage: all.into_iter().map(Watched::finish).collect() })
+}
+
+/// Says so when looks do not go on.
+fn guard(looks: &AtomicU32) {
+    let mut before = looks.load(Ordering::Relaxed);
+    loop {
+        thread::sleep(PATIENCE);
+        let now = looks.load(Ordering::Relaxed);
+        if now == before {
+            let message = format!("it has not answered for {} s", PATIENCE.as_secs());
+            let _ = say(&Answer::Blind(Failure { cause: Cause::Other, message }));
+            return;
+        }
+        before = now;
+    }
 }
 
 /// Waits; true if nobody holds the other end of standard input any more.
@@ -116,6 +154,7 @@ impl<'nvml> Watched<'nvml> {
             device,
             whole,
             energy: None,
+            counter: 0,
             errors: told(errors)?,
             busy: (0.0, 0),
             recent: [0; WINDOW as usize],
@@ -124,6 +163,7 @@ impl<'nvml> Watched<'nvml> {
             usage: Usage { uuid: uuid.into(), ..Usage::default() },
         };
         watched.energy = watched.whole().total_energy_consumption().ok();
+        watched.counter = watched.energy.unwrap_or(0);
         watched.memory = watched.device.memory_info().map_or(0, |memory| memory.used);
         Ok(watched)
     }
@@ -145,8 +185,8 @@ impl<'nvml> Watched<'nvml> {
         Some(Exceeded { uuid: self.usage.uuid.clone(), excess })
     }
 
-    fn blind(&self, key: &str) -> Failure {
-        Failure { cause: Cause::Untold, message: format!("{} does not tell its {key}", self.usage.uuid) }
+    fn untold(&self, cause: Cause, key: &str) -> Failure {
+        Failure { cause, message: format!("{} does not tell its {key}", self.usage.uuid) }
     }
 
     fn whole(&self) -> &Device<'nvml> {
@@ -159,8 +199,10 @@ impl<'nvml> Watched<'nvml> {
         self.usage.samples += 1;
         let memory = self.device.memory_info().map(|memory| memory.used).ok();
         self.usage.memory_peak = self.usage.memory_peak.max(memory);
-        let energy = self.whole().total_energy_consumption().ok().zip(self.energy);
-        let energy = energy.map(|(now, before)| now.saturating_sub(before));
+        // A counter that goes back counts something else.
+        let counter = self.whole().total_energy_consumption().ok().filter(|now| *now >= self.counter);
+        self.counter = counter.unwrap_or(self.counter);
+        let energy = counter.zip(self.energy).map(|(now, before)| now - before);
         self.usage.energy = self.usage.energy.max(energy);
         let share = self.device.utilization_rates().map(|rates| rates.gpu).ok();
         if let Some(share) = share {
@@ -168,15 +210,7 @@ impl<'nvml> Watched<'nvml> {
             self.recent.rotate_left(1);
             self.recent[self.recent.len() - 1] = share;
         }
-        for _ in 0..MOST_ERRORS {
-            let Some(Ok(event)) = self.errors.as_ref().map(|set| set.wait(1)) else { break };
-            if self.usage.xids.len() < MOST_ERRORS {
-                self.usage.xids.push(match event.event_data {
-                    Some(XidError::Value(xid)) => xid,
-                    _ => 0,
-                });
-            }
-        }
+        self.look_for_errors();
         let untold = [
             ("memory", limits.memory.is_some() && memory.is_none()),
             ("energy", limits.energy.is_some() && energy.is_none()),
@@ -187,8 +221,20 @@ impl<'nvml> Watched<'nvml> {
         untold
     }
 
+    fn look_for_errors(&mut self) {
+        for _ in 0..MOST_ERRORS {
+            let Some(Ok(event)) = self.errors.as_ref().map(|set| set.wait(1)) else { break };
+            if self.usage.xids.len() < MOST_ERRORS {
+                self.usage.xids.push(match event.event_data {
+                    Some(XidError::Value(xid)) => xid,
+                    _ => 0,
+                });
+            }
+        }
+    }
+
     fn finish(mut self) -> Usage {
-        self.look(&Limits::default());
+        self.look_for_errors();
         self.usage.utilisation = (self.busy.1 > 0).then(|| self.busy.0 / f64::from(self.busy.1));
         self.usage
     }

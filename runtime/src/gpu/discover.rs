@@ -84,6 +84,7 @@ fn unexpected(answer: &Answer) -> HelperError {
         Answer::Inventory(_) => "an inventory",
         Answer::State(_) => "a state",
         Answer::Exceeded(_) => "an excess",
+        Answer::Blind(_) => "a loss of sight",
         Answer::End { .. } => "an end",
         Answer::Failed(_) => "a failure",
     };
@@ -97,7 +98,7 @@ pub(super) struct Watch {
 }
 
 /// What came of an observation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Seen {
     /// How the GPUs are now.
     pub(super) after: Vec<Gpu>,
@@ -105,6 +106,8 @@ pub(super) struct Seen {
     pub(super) usage: Vec<Usage>,
     /// The first that was beyond a limit.
     pub(super) exceeded: Option<Exceeded>,
+    /// Why not all was seen.
+    pub(super) failure: Option<DiscoverError>,
 }
 
 impl Watch {
@@ -132,17 +135,27 @@ impl Watch {
         self.helper.leave_to_fork();
     }
 
-    /// Ends it.
-    pub(super) fn end(mut self) -> Result<Seen, DiscoverError> {
+    /// Ends it. What was seen stays known when it fails in the end.
+    pub(super) fn end(mut self) -> Seen {
         self.helper.end_watch();
-        let mut exceeded = None;
+        let mut seen = Seen::default();
         loop {
-            match self.helper.answer()? {
-                Answer::Exceeded(first) if exceeded.is_none() => exceeded = Some(first),
-                Answer::End { gpus, usage } => return Ok(Seen { after: gpus, usage, exceeded }),
-                Answer::Failed(failure) => return Err(error(failure)),
-                other => return Err(unexpected(&other).into()),
-            }
+            let failure = match self.helper.answer() {
+                Ok(Answer::Exceeded(first)) => {
+                    seen.exceeded.get_or_insert(first);
+                    continue;
+                }
+                Ok(Answer::Blind(failure)) => {
+                    seen.failure.get_or_insert(error(failure));
+                    continue;
+                }
+                Ok(Answer::End { gpus, usage }) => return Seen { after: gpus, usage, ..seen },
+                Ok(Answer::Failed(failure)) => error(failure),
+                Ok(other) => unexpected(&other).into(),
+                Err(error) => error.into(),
+            };
+            seen.failure.get_or_insert(failure);
+            return seen;
         }
     }
 }

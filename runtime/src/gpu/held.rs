@@ -29,11 +29,20 @@ pub fn held(directory: &Path) -> Result<Held, LeaseError> {
     let locked: BTreeSet<FileId> = locks.lines().filter_map(flock).collect();
     let mut held = Held::new();
     for entry in entries {
-        let name = entry.map_err(error("listing it"))?.file_name();
+        let entry = entry.map_err(error("listing it"))?;
+        let (name, path) = (entry.file_name(), entry.path());
         let Some(device) = name.to_str().and_then(|name| name.strip_suffix(".lock")) else { continue };
+        // Airlock makes nothing else there.
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let error = |step| {
+            let directory = path.clone();
+            move |source| LeaseError::Io { step, directory, source }
+        };
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let flags = i32::try_from(flags.bits()).unwrap_or_default();
-        let file = File::options().read(true).custom_flags(flags).open(directory.join(&name));
+        let file = File::options().read(true).custom_flags(flags).open(&path);
         let file = file.map_err(error("opening a lock file"))?;
         if let Some(words) = holder(&file, &locked).map_err(error("reading a lock file"))? {
             held.insert(device.to_owned(), words);
@@ -47,11 +56,8 @@ fn holder(file: &File, locked: &BTreeSet<FileId>) -> io::Result<Option<String>> 
     let device = metadata.dev();
     let id = (rustix::fs::major(device), rustix::fs::minor(device), metadata.ino());
     let holder = Holder::read(file)?;
-    Ok(match (locked.contains(&id), holder.living().is_empty()) {
-        (true, _) => Some(holder.words),
-        (false, false) => Some(format!("{}, which is ending", holder.words)),
-        (false, true) => None,
-    })
+    // In a PID namespace the list lacks the locks of processes that have ended, though others have them still.
+    Ok((locked.contains(&id) || !holder.living().is_empty()).then(|| holder.to_string()))
 }
 
 /// The file of a line such as `5: FLOCK  ADVISORY  WRITE 1234 00:1b:5678 0 EOF`; others' waiting is not theirs yet.
@@ -82,7 +88,7 @@ mod tests {
         let words = |device: &str| held(&path).unwrap().get(device).cloned();
         assert_eq!(
             (words("GPU-1").as_deref(), words("GPU-2").as_deref()),
-            (Some("run one"), Some("run two"))
+            (Some("run one"), Some("shared, last taken by run two"))
         );
         one.give_back();
         assert_eq!(held(&path).unwrap().into_keys().collect::<Vec<_>>(), ["GPU-2"]);

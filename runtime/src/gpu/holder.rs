@@ -5,6 +5,7 @@
 //! dying. An init that is killed closes its descriptors before the kernel ends the rest of its PID namespace (in Linux's
 //! `do_exit`, `exit_files` comes before `zap_pid_ns_processes`), so the lock alone would come too early.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,8 +18,8 @@ use nix::libc::{F_UNLCK, F_WRLCK, SEEK_SET, c_int, c_short, flock};
 use super::lease::Mode;
 use crate::state::ProcessRecord;
 
-/// More than the words, and the inits of seven slices' sandboxes.
-const LONGEST: usize = 4096;
+/// More than the words, and the inits of a thousand sandboxes that share a device.
+const LONGEST: usize = 1 << 16;
 const EXCLUSIVE: &str = "exclusive";
 const SHARED: &str = "shared";
 
@@ -31,9 +32,19 @@ pub(super) struct Holder {
     sandboxes: Vec<ProcessRecord>,
 }
 
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mode {
+            Mode::Exclusive => f.write_str(&self.words),
+            // Whoever took it last may have given it back since.
+            Mode::Shared => write!(f, "shared, last taken by {}", self.words),
+        }
+    }
+}
+
 impl Holder {
     pub(super) fn read(file: &File) -> io::Result<Holder> {
-        let mut text = [0; LONGEST];
+        let mut text = vec![0; LONGEST];
         let length = file.read_at(&mut text, 0)?;
         let text = String::from_utf8_lossy(&text[..length]);
         let mut lines = text.lines();

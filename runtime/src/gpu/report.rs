@@ -27,6 +27,9 @@ pub struct GpuReport {
     pub exceeded: Option<String>,
     /// Whether the GPUs were reset afterwards; absent: nobody asked for it.
     pub reset: Option<bool>,
+    /// There was a limit, and nobody can tell whether it was kept. Not written: the reason of the end report says it.
+    #[serde(skip)]
+    pub unwatched: bool,
 }
 
 /// One GPU or slice.
@@ -100,7 +103,7 @@ fn memory(chosen: &Chosen, gpu: &Gpu) -> u64 {
 }
 
 impl GpuReport {
-    /// The report of a phase that had `selection`, whose GPUs are now `after`; `shared`: others may use them still.
+    /// The report of a phase that had `selection`; `shared`: others may use them still.
     pub(super) fn new(selection: &Selection, shared: bool, seen: &Seen) -> GpuReport {
         let (major, minor) = selection.driver.cuda;
         let mut report = GpuReport {
@@ -110,6 +113,7 @@ impl GpuReport {
             left: Vec::new(),
             exceeded: seen.exceeded.as_ref().map(|it| format!("{} {}", it.uuid, words(it.excess))),
             reset: None,
+            unwatched: false,
         };
         for chosen in &selection.gpus {
             let now = seen.after.iter().find(|gpu| gpu.index == chosen.gpu.index);
@@ -131,14 +135,7 @@ impl GpuReport {
                 xids: used.xids,
             });
         }
-        report
-    }
-
-    /// The report of a phase after which the driver did not answer.
-    pub(super) fn unknown(selection: &Selection, error: &str) -> GpuReport {
-        let nothing = Seen { after: Vec::new(), usage: Vec::new(), exceeded: None };
-        let mut report = GpuReport::new(selection, true, &nothing);
-        report.left.push(format!("not known: {error}"));
+        report.left.extend(seen.failure.as_ref().map(|error| format!("not known: {error}")));
         report
     }
 }

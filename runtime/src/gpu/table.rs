@@ -6,7 +6,7 @@ use super::facts::{Gpu, Inventory, Link, PciPath, Vendor};
 use super::select::Held;
 
 /// Shows GPUs, slices, who holds them, and connections as aligned lines.
-pub struct Table<'a>(pub &'a Inventory, pub &'a Held);
+pub struct Table<'a>(pub &'a Inventory, pub Option<&'a Held>);
 
 const GIB: u64 = 1 << 30;
 
@@ -42,8 +42,11 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-fn rows(gpus: &[Gpu], held: &Held) -> Vec<Vec<String>> {
-    let holder = |uuid: &str| held.get(uuid).map_or("-", String::as_str).to_owned();
+fn rows(gpus: &[Gpu], held: Option<&Held>) -> Vec<Vec<String>> {
+    let holder = |uuid: &str| match held {
+        Some(held) => held.get(uuid).map_or("-", String::as_str).to_owned(),
+        None => "?".to_owned(),
+    };
     let heads = ["GPU", "name", "PCI address", "memory", "processes", "UUID", "health", "held by"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for gpu in gpus {

@@ -96,11 +96,10 @@ impl Tenancy {
     /// Looks at what was left, when every process of the sandbox is gone, resets the GPUs if that was asked for, and
     /// gives them back.
     pub fn end(self) -> GpuReport {
-        let Tenancy { selection, shared, lease, watch, reset, found: _found, .. } = self;
-        let mut report = match watch.end() {
-            Ok(seen) => GpuReport::new(&selection, shared, &seen),
-            Err(error) => GpuReport::unknown(&selection, &error.to_string()),
-        };
+        let Tenancy { selection, shared, limited, lease, watch, reset, found: _found } = self;
+        let seen = watch.end();
+        let mut report = GpuReport::new(&selection, shared, &seen);
+        report.unwatched = limited && seen.failure.is_some();
         if let Some(reset) = reset {
             let done = reset.perform(&lease);
             report.reset = Some(done.is_ok());

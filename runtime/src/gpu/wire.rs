@@ -1,8 +1,8 @@
 //! What the discovery helper says: lines of JSON on its standard output.
 //!
 //! Without arguments it says one line, the inventory. As `watch LIMITS UUID...`, where LIMITS is the JSON of [`Limits`], it
-//! says a [`Answer::State`] at once, an [`Answer::Exceeded`] when one of them is beyond a limit, and an [`Answer::End`]
-//! when its standard input ends. Whatever goes wrong is one [`Answer::Failed`], the last line. The helper is built from
+//! says a [`Answer::State`] at once, an [`Answer::Exceeded`] when one of them is beyond a limit, or an [`Answer::Blind`]
+//! when that cannot be seen any more, and an [`Answer::End`] when its standard input ends. Whatever goes wrong is one [`Answer::Failed`], the last line. The helper is built from
 //! this file as well.
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,8 @@ pub enum Answer {
     State(Vec<Gpu>),
     /// One of them is beyond a limit; said once.
     Exceeded(Exceeded),
+    /// What is limited cannot be seen any more.
+    Blind(Failure),
     /// The watched GPUs after the phase, and what was seen of it.
     End {
         /// The GPUs.

@@ -115,6 +115,8 @@ static result present(device_t device)
 {
     if (!gpu(device))
         return INVALID_ARGUMENT;
+    while (json_number(gpu(device), "hang", 0))
+        pause();
     return json_number(gpu(device), "lost", 0) ? GPU_IS_LOST : SUCCESS;
 }
 

@@ -90,6 +90,69 @@ fn energy_and_time_are_limited_likewise() {
     assert_eq!(report(&ended)["exceeded"], said);
 }
 
+/// A command that ends by itself has not escaped its limit, however late it exceeded it.
+#[test]
+fn what_was_used_is_judged_at_the_end_too() {
+    let (site, gpus) = (root!(), host!("eight"));
+    let run = |clauses: &str| {
+        let (end, say) = io::pipe().unwrap();
+        let run = site.run().policy(site.policy(clauses)).where_root_did(gpus.script()).stdin(end);
+        let mut live = run.start(["sh", "-c", "echo ready; read _; exit 0"]);
+        live.printed("ready");
+        sets(&gpus, "power", 1_000_000_000);
+        drop(say);
+        let ended = live.end();
+        sets(&gpus, "power", 70_000);
+        ended
+    };
+    let ended = run("[gpu]\ncount = 1\nenergy = \"1kJ\"\n");
+    assert_eq!((ended.report().reason(), ended.code), ("gpu-limit", 125), "{ended}");
+    assert!(report(&ended)["exceeded"].as_str().unwrap().ends_with("which gpu.energy forbids"), "{ended}");
+    run("[gpu]\ncount = 1\n").succeeded();
+}
+
+/// Sight that is lost later takes nothing back.
+#[test]
+fn an_excess_that_was_seen_stays_one() {
+    let (site, gpus) = (root!(), host!("eight"));
+    let deaf = "trap '' TERM; echo ready; while :; do sleep 1; done";
+    let live = begin(&site, &gpus, CLAUSES, ["sh", "-c", deaf]);
+    let watch = helper(live.pid());
+    uses(&gpus, 8192);
+    thread::sleep(LOOKS);
+    kill(watch, Signal::SIGKILL).unwrap();
+    let ended = live.end();
+    assert_eq!(ended.report().reason(), "gpu-limit", "{ended}");
+    let report = report(&ended);
+    assert!(report["exceeded"].as_str().unwrap().contains("8192 MiB more in use"), "{report}");
+    assert!(report["left"][0].as_str().unwrap().starts_with("not known: "), "{report}");
+}
+
+#[test]
+fn a_driver_that_fails_under_a_limit_ends_the_sandbox() {
+    let (site, gpus) = (root!(), host!("eight"));
+    let ends = |clauses: &str, key: &str, value: u64| {
+        let live = begin(&site, &gpus, clauses, ["/probe/probe", "rest", "60"]);
+        sets(&gpus, key, value);
+        let ended = live.end();
+        assert_eq!(ended.report().reason(), "supervisor-lost", "it exceeded nothing: {ended}");
+        gpus.change(|host| host["gpus"][0]["lost"] = 0.into());
+        report(&ended)["left"].to_string()
+    };
+    let lost = ends(CLAUSES, "lost", 1);
+    assert!(lost.contains(&format!("{} is lost", uuid(0))), "{lost}");
+    assert!(lost.contains("does not tell its memory"), "{lost}");
+    let energy = "[gpu]\ndevices = [\"0\"]\nenergy = \"1MJ\"\n";
+    let back = ends(energy, "power", 1);
+    assert!(
+        back.contains("does not tell its energy"),
+        "a counter that goes back counts something else: {back}"
+    );
+    sets(&gpus, "power", 70_000);
+    let hung = ends(energy, "hang", 1);
+    assert!(hung.contains("it has not answered for 10 s"), "{hung}");
+}
+
 #[test]
 fn what_a_gpu_does_not_tell_cannot_be_limited() {
     let (site, gpus) = (root!(), host!("mig"));

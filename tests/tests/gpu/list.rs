@@ -32,11 +32,16 @@ fn who_holds_a_gpu_is_listed() {
     assert_eq!(json(), serde_json::json!({}));
     let held = resting(&site, &gpus, "1g.10gb");
     let by = json();
-    let (uuids, words): (Vec<_>, Vec<_>) = by.as_object().unwrap().iter().unzip();
-    assert_eq!(uuids.len(), 2, "the slice, and its GPU: {by}");
-    assert!(uuids[0].starts_with("GPU-") && uuids[1].starts_with("MIG-"), "{by}");
+    let by: Vec<(&str, &str)> =
+        by.as_object().unwrap().iter().map(|(uuid, by)| (uuid.as_str(), by.as_str().unwrap())).collect();
+    let [(gpu, others), (slice, one)] = by[..] else { panic!("the slice, and its GPU: {by:?}") };
+    assert!(gpu.starts_with("GPU-") && slice.starts_with("MIG-"), "{by:?}");
+    assert!(one.starts_with("sandbox "), "{by:?}");
+    assert_eq!(others, format!("shared, last taken by {one}"));
     let text = list(&[]);
-    assert_eq!(text.matches(words[0].as_str().unwrap()).count(), 2, "{text}");
+    for (uuid, by) in by {
+        assert!(text.lines().any(|line| line.contains(uuid) && line.ends_with(&format!("  {by}"))), "{text}");
+    }
     end(held);
     assert_eq!(json(), serde_json::json!({}));
     let lines = list(&[]);

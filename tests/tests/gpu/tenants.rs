@@ -162,9 +162,7 @@ fn what_a_phase_leaves_behind_is_told() {
     assert_eq!(report(&ended)["left"], json!(expected));
     assert!(expected.iter().all(|left| ended.stderr.contains(left)), "{ended}");
     // Neither is it given to the next.
-    run(&site, &gpus, &format!("{uuid},{uuid}"))
-        .end(["true"])
-        .refused(&["is not sound: 2 uncorrected ECC errors"]);
+    run(&site, &gpus, &uuid).end(["true"]).refused(&["is not sound: 2 uncorrected ECC errors"]);
 }
 
 /// A detached monitor holds them as long as its sandbox runs, not as long as its caller.
