@@ -176,11 +176,20 @@ impl Differences<'_> {
         let what = "talking by a loopback of the sandbox's own";
         self.may("network.mode", loopback(self.before), loopback(self.after), what);
         let gpus = |policy: &Policy| {
-            policy.gpu.as_ref().map_or(0, |gpu| {
-                gpu.count.unwrap_or_else(|| u32::try_from(gpu.devices.len()).unwrap_or(u32::MAX))
-            })
+            let Some(gpu) = &policy.gpu else { return Some(0) };
+            let named = u32::try_from(gpu.devices.len()).unwrap_or(u32::MAX);
+            let all = gpu.devices.iter().any(|device| device == "all");
+            (!all).then(|| gpu.count.unwrap_or(named))
         };
-        self.amount("gpu", Some(gpus(self.before)), Some(gpus(self.after)), "GPUs", ToString::to_string);
+        let (before, after) = (gpus(self.before), gpus(self.after));
+        self.amount("gpu", before, after, "GPUs", ToString::to_string);
+        if before == after {
+            let names = |policy: &Policy| match &policy.gpu {
+                Some(Gpu { count: Some(_), .. }) => ["of any kind".to_owned()].into(),
+                gpu => gpu.iter().flat_map(|gpu| gpu.devices.iter().cloned()).collect(),
+            };
+            self.each("gpu.devices", names(self.before), names(self.after), "GPUs:");
+        }
         self.gpu_parts();
     }
 
@@ -365,6 +374,7 @@ mod tests {
             ("gpu", "", "[gpu]\ncount = 1"),
             ("gpu.cdi", "", "[gpu]\ncdi = [\"a.com/b=c\"]"),
             ("gpu.nodes", "", "[gpu]\nnodes = [\"/dev/kfd\"]"),
+            ("gpu", "[gpu]\ncount = 2", "[gpu]\ndevices = [\"all\"]"),
             ("gpu.memory", "[gpu]\ncount = 1\nmemory = \"1GiB\"", "[gpu]\ncount = 1\nmemory = \"2GiB\""),
             ("gpu.memory", "[gpu]\ncount = 1\nmemory = \"1GiB\"", "[gpu]\ncount = 1"),
             ("gpu.energy", "[gpu]\ncount = 1\nenergy = \"1MJ\"", "[gpu]\ncount = 1\nenergy = \"1kWh\""),
@@ -401,6 +411,20 @@ mod tests {
                 assert!(changes[0].place.is_some(), "{changes:?}");
             }
             assert_eq!(diff(&wide, &wide).unwrap(), []);
+        }
+    }
+
+    #[test]
+    fn other_gpus_are_told() {
+        for (from, to, gained, lost) in [
+            ("devices = [\"0\"]", "devices = [\"1\"]", "GPUs: 1", "GPUs: 0"),
+            ("devices = [\"0\"]", "count = 1", "GPUs: of any kind", "GPUs: 0"),
+            ("count = 1", "devices = [\"H100\"]", "GPUs: H100", "GPUs: of any kind"),
+        ] {
+            let gpu = |keys| policy(&format!("[gpu]\n{keys}"));
+            let changes = diff(&gpu(from), &gpu(to)).unwrap();
+            let told: Vec<_> = changes.iter().map(|change| (change.effect, &*change.what)).collect();
+            assert_eq!(told, [(Effect::Possible, gained), (Effect::Impossible, lost)]);
         }
     }
 

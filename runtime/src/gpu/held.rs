@@ -88,7 +88,7 @@ mod tests {
         let words = |device: &str| held(&path).unwrap().get(device).cloned();
         assert_eq!(
             (words("GPU-1").as_deref(), words("GPU-2").as_deref()),
-            (Some("run one"), Some("shared, last taken by run two"))
+            (Some("run one"), Some("sandboxes that share it (the last to begin: run two)"))
         );
         one.give_back();
         assert_eq!(held(&path).unwrap().into_keys().collect::<Vec<_>>(), ["GPU-2"]);

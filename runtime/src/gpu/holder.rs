@@ -37,7 +37,7 @@ impl fmt::Display for Holder {
         match self.mode {
             Mode::Exclusive => f.write_str(&self.words),
             // Whoever took it last may have given it back since.
-            Mode::Shared => write!(f, "shared, last taken by {}", self.words),
+            Mode::Shared => write!(f, "sandboxes that share it (the last to begin: {})", self.words),
         }
     }
 }

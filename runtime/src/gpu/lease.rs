@@ -186,7 +186,7 @@ impl Leases {
         match flock(file, operation) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let holder = self.holder(file)?.words;
+                let holder = self.holder(file)?.to_string();
                 return Err(LeaseError::Held { device: device.into(), holder });
             }
             Err(errno) => return Err(self.error("locking a lock file")(errno.into())),

@@ -20,7 +20,7 @@ pub struct GpuReport {
     pub cuda: String,
     /// Each GPU and slice.
     pub devices: Vec<DeviceReport>,
-    /// What the next tenant should know: processes and memory that stayed, new errors. Empty: they were left as they
+    /// What the next tenant should know: processes and memory that stayed, new ECC errors. Empty: they were left as they
     /// were found.
     pub left: Vec<String>,
     /// Which limit was exceeded, if one was.

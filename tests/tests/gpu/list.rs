@@ -37,7 +37,7 @@ fn who_holds_a_gpu_is_listed() {
     let [(gpu, others), (slice, one)] = by[..] else { panic!("the slice, and its GPU: {by:?}") };
     assert!(gpu.starts_with("GPU-") && slice.starts_with("MIG-"), "{by:?}");
     assert!(one.starts_with("sandbox "), "{by:?}");
-    assert_eq!(others, format!("shared, last taken by {one}"));
+    assert_eq!(others, format!("sandboxes that share it (the last to begin: {one})"));
     let text = list(&[]);
     for (uuid, by) in by {
         assert!(text.lines().any(|line| line.contains(uuid) && line.ends_with(&format!("  {by}"))), "{text}");
