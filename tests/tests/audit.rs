@@ -75,10 +75,11 @@ fn what_the_flags_cannot_mean_together_is_refused() {
     refused(&["base", "--html", "x", "--sarif", "x"], "the same file");
     refused(&["base", "--html", "x", "--sarif", "./x"], "the same file");
     let folder = site.folder("folder");
-    let read = ["config.json", "task.toml"].map(|name| (folder.clone(), folder.join(name)));
-    let policy = site.path("audited.toml");
-    for (named, read) in read.into_iter().chain([(policy.clone(), policy)]) {
-        std::fs::write(&read, "version = 1\n").unwrap();
+    for (named, name) in
+        [(Some(&folder), "folder/config.json"), (Some(&folder), "folder/task.toml"), (None, "audited.toml")]
+    {
+        let read = site.file(name, "version = 1\n");
+        let named = named.unwrap_or(&read);
         for flag in ["--html", "--sarif"] {
             let words = [named.to_str().unwrap(), flag, read.to_str().unwrap()];
             refused(&words, &format!("{flag} would overwrite {}, which is audited", read.display()));

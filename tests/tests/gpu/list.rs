@@ -23,7 +23,7 @@ fn json(gpus: &Gpus) -> Value {
 /// What others cannot be given at this moment, though no process is on it.
 #[test]
 fn who_holds_a_gpu_is_listed() {
-    let (site, gpus) = (Site::new(), host!("mig"));
+    let (site, gpus) = (root!(), host!("mig"));
     let list = |flags: &[&str]| {
         let words = ["gpu", "list"].into_iter().chain(flags.iter().copied());
         site.airlock_where_root_did(gpus.script(), words).succeeded().stdout
