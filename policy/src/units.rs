@@ -102,29 +102,17 @@ impl fmt::Display for Percent {
     }
 }
 
-impl Serialize for Energy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+macro_rules! serialized_as_written {
+    ($($quantity:ident)*) => {$(
+        impl Serialize for $quantity {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
 }
 
-impl Serialize for Percent {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for Size {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for Duration {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialized_as_written! { Size Duration Energy Percent }
 
 /// A decimal number, a fraction allowed, followed by one of `units`.
 fn quantity(text: &str, what: &str, units: &[(&str, u64)], example: &str) -> Result<u64, Fault> {
