@@ -343,6 +343,31 @@ mod tests {
         assert_eq!(report.exit_status(), 3);
     }
 
+    /// It may end before it is ended, and before anybody knows that nobody watches.
+    #[test]
+    fn what_its_gpus_say_of_an_end_counts() {
+        let after = |exceeded: Option<&str>, unwatched| {
+            let gpus = GpuReport {
+                driver: "550.54.15".into(),
+                cuda: "12.4".into(),
+                devices: Vec::new(),
+                left: vec!["not known".into()],
+                exceeded: exceeded.map(str::to_owned),
+                reset: None,
+                unwatched,
+            };
+            let mut end = EndReport::without_run("x", Reason::Exited, "");
+            (end.exit_code, end.error) = (Some(0), None);
+            end.add_gpus(gpus);
+            (end.reason, end.exit_status(), end.error)
+        };
+        let lost = "the watch over its GPUs ended: not known".to_owned();
+        assert_eq!(after(None, false), (Reason::Exited, 0, None));
+        assert_eq!(after(None, true), (Reason::SupervisorLost, 125, Some(lost)));
+        assert_eq!(after(Some("GPU-1 had more"), false), (Reason::GpuLimit, 125, None));
+        assert_eq!(after(Some("GPU-1 had more"), true), (Reason::GpuLimit, 125, None));
+    }
+
     #[test]
     fn a_report_is_written_whole_and_alone() {
         let directory = tempfile::tempdir().unwrap();
