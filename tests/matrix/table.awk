@@ -7,6 +7,7 @@
                cell[leg, suite] = $3 "/" $4 "/" $5; notes[leg, suite] = "" }
 /^@skip /    { note("skipped", $0) }
 /^@refused / { note("refused", $0) }
+/^@measured / { note("measured", $0) }
 /^@failed /  { note("FAILED", $0) }
 /^@broken /  { broken[leg] = 1 }
 /^@absent /  { sub(/^@absent /, ""); absent[++absents] = $0 }

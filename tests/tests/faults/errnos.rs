@@ -45,6 +45,7 @@ pub(crate) fn errnos(call: i64) -> &'static [i32] {
         SYS_seccomp | SYS_landlock_add_rule | SYS_landlock_create_ruleset | SYS_landlock_restrict_self => {
             &[EIO, EPERM, ENOMEM, EMFILE]
         }
+        SYS_bpf => &[EIO, EPERM, ENOMEM, E2BIG],
         SYS_keyctl => &[EIO, EDQUOT, ENOMEM, EACCES],
         SYS_execve => &[EIO, EACCES, ENOMEM, EAGAIN],
         _ => &[EIO, ENOMEM],

@@ -19,6 +19,8 @@
 //! sort faults.txt
 //! ```
 //!
+//! The kernel matrix has it for every kernel and caller (tests/matrix).
+//!
 //! `AIRLOCK_TESTS_FAULTS=all` makes every single call fail, with each of its errors, and takes long.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
